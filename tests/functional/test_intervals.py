@@ -39,7 +39,6 @@ KINDS = [
     FederatedPrecisionRecallCurve,
     FederatedPrecisionRecallGain,
     FederatedDET,
-    FederatedMetric,
     FederatedCalibration,
 ]
 ALPHA = 1e-6

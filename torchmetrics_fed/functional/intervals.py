@@ -371,6 +371,11 @@ def average_precision_interval(
     return examples_area_interval(release, average_precision_area, confidence, binning=binning)
 
 
+def is_wide(interval: Interval) -> bool:
+    """Return whether an interval is so wide that its number is shown with the interval only."""
+    return bool((interval.high - interval.low > WIDE).any())
+
+
 def said_before(release: Release, topic: str) -> bool:
     """Return whether this function was called before for the release and the topic.
 

@@ -25,6 +25,7 @@ from torchmetrics_fed.functional.figures.page import caption, provenance
 from torchmetrics_fed.functional.intervals import (
     check_of,
     intervals,
+    is_wide,
     warn_if_drowned,
     warn_of_persons,
 )
@@ -283,6 +284,23 @@ class FederatedMetric(CountsMetric):
                 f"examples, and this is {type(self).__name__} with average={self.average!r}."
             )
         return self._answer(self.definition.interval(self.release(), confidence, of))
+
+    def shown_intervals(self) -> dict[str, Interval]:
+        """Return the intervals that numbers are logged with, by name.
+
+        With ``confidence``, all of them. Without it, under privacy, those that are wider than
+        one half, with 95%: such a number says little by itself.
+        """
+        if self.confidence is not None:
+            return self.intervals()
+        if not self.spec.privacy.charges or self.spec.multi_class == "ovo":
+            return {}
+        found = intervals(self.release(), self._of_counts, average=self.average)
+        if self.definition.result is None:
+            found = {self.definition.name: found["value"]}
+        return {
+            name: self._answer(interval) for name, interval in found.items() if is_wide(interval)
+        }
 
     def _of_counts(self, histograms: Histograms) -> Any:
         """Return what ``compute`` returns for these histograms, without an average over classes."""

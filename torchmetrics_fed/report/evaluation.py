@@ -25,7 +25,12 @@ from torchmetrics_fed.functional.band import check_confidence
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
 from torchmetrics_fed.functional.figures.page import scale
-from torchmetrics_fed.functional.intervals import check_of, warn_if_drowned, warn_of_persons
+from torchmetrics_fed.functional.intervals import (
+    check_of,
+    is_wide,
+    warn_if_drowned,
+    warn_of_persons,
+)
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.histograms import are_probabilities
@@ -218,12 +223,19 @@ class EvaluationReport:
         return text(self)
 
     def __repr__(self) -> str:
-        auroc = float(self.auroc.mean())
-        average_precision = float(self.average_precision.nanmean())
+        auroc = self._mean_text("auroc")
+        average_precision = self._mean_text("average_precision")
         return (
-            f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {average_precision:.4f}, "
-            f"{self.privacy})"
+            f"EvaluationReport({self.task}, AUROC {auroc}, AP {average_precision}, {self.privacy})"
         )
+
+    def _mean_text(self, name: str) -> str:
+        """Return the mean of an area over classes, with its interval where that is wide."""
+        text = f"{float(getattr(self, name).nanmean()):.4f}"
+        interval = self.intervals.get(name)
+        if interval is not None and not interval.low.ndim and is_wide(interval):
+            text += f" ({interval})"
+        return text
 
 
 def _values(histograms: F.Histograms) -> dict[str, Any]:

@@ -37,6 +37,9 @@ RATES: Floats = np.unique(
 JUMP_STEP = 0.5
 """Distance of the points of a PR band around a jump, in standard deviations of its recall."""
 
+SAME_RECALL = 2e-3
+"""Recalls this close together are the end of one tie and the beginning of the next."""
+
 NOISE_DEVIATIONS = 3.0
 """Counts stand out from their noise if they exceed this many of its standard deviations."""
 
@@ -146,11 +149,15 @@ def precision_points(plausible: Plausible, number: int, confidence: float) -> Po
     grained = precision_at(sets[1:2], has_steps, recalls)[0]
     step = maximum_filter1d(np.abs(grained - values[0]), GRAINED_POINTS)
     values[1] = np.minimum(values[0] + step, 1.0)
-    values[2] = precision_at(sets[2:3], np.zeros_like(has_steps), recalls)[0]
-    at = np.concatenate([recalls, jumps.recalls])
+    is_in_doubt = (sets[2] != sets[0]).any(0)
+    values[2] = precision_at(sets[2:3], plausible.tied[number] & ~is_in_doubt, recalls)[0]
+    at = np.concatenate([_reached(sets[0, 1], plausible.tied[number], recalls), jumps.recalls])
     values = np.concatenate([values, jumps.precisions], 1)
     selected = at * positives / np.maximum(values[0], 1 / positives)
     is_edge = np.ones(len(jumps.recalls), dtype=np.bool_)
+    if is_edge.any():
+        # jumps may be off in their recalls and in their precisions: half of the error for each
+        confidence = (1 + confidence) / 2
     ends = band_ends(
         values,
         confidence,
@@ -160,7 +167,8 @@ def precision_points(plausible: Plausible, number: int, confidence: float) -> Po
     )
     low = ends.low[: len(recalls)]
     high = ends.high[: len(recalls)]
-    low, high = jumps.boxed(recalls, low, high, ends)
+    has_doubtful_ties = bool((is_in_doubt & plausible.tied[number]).any())
+    low, high = jumps.boxed(recalls, low, high, ends, replaces=not has_doubtful_ties)
     first, last = _end_runs(plausible, number, row=1)
     # the last positive may be the lowest score of all
     share = sets[:, 1].sum(-1) / np.maximum(sets.sum((-1, -2)), LEAST_DIVISOR)
@@ -169,13 +177,27 @@ def precision_points(plausible: Plausible, number: int, confidence: float) -> Po
     if not plausible.smooth[number]:
         high = np.where(recalls < first, 1.0, high)
         high = np.where(recalls > last, np.maximum(high, np.interp(last, recalls, high)), high)
-    if len(plausible.first_cells) >= FINE_RUNS:
+    is_tied = plausible.tied[number][plausible.first_cells[-1] :].all()
+    if len(plausible.first_cells) >= FINE_RUNS and not is_tied:
         run_end = float(sets[0, 1, plausible.first_cells[-1] :].sum() / max(positives, LEAST_SIZE))
         low_there = np.interp(run_end, recalls, low)
         low = np.where(recalls < run_end, np.minimum(low, low_there), low)
     low[0] = 0.0
     high[0] = 1.0
     return Points(recalls, low, high)
+
+
+def _reached(positives: Floats, tied: NDArray[np.bool_], recalls: Floats) -> Floats:
+    """Return the recall at which a PR curve is read: of tied scores, that of all of them.
+
+    Args:
+        positives: the positives on cells, ``(cells,)``, ascending.
+        tied: which cells have tied scores, ``(cells,)``.
+        recalls: recalls, ``(points,)``.
+    """
+    below = positives[::-1].cumsum() / max(float(positives.sum()), LEAST_DIVISOR)
+    cell = np.clip(np.searchsorted(below, recalls), 0, len(below) - 1)
+    return np.where(tied[::-1][cell], np.maximum(below[cell], recalls), recalls)
 
 
 class _Jumps(NamedTuple):
@@ -195,19 +217,28 @@ class _Jumps(NamedTuple):
         around = self.recalls + JUMP_DEVIATIONS[:, None] * self.deviations
         return np.unique(np.clip(np.concatenate([RATES, around.ravel()]), 0.0, 1.0))
 
-    def are_near(self, recalls: Floats, deviations: float) -> NDArray[np.bool_]:
-        """Return which recalls are within this many standard deviations of a jump."""
+    def are_near(
+        self, recalls: Floats, deviations: float, which: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.bool_]:
+        """Return which recalls are within this many standard deviations of some of the jumps."""
         distance = np.abs(recalls[:, None] - self.recalls) / self.deviations
-        near = np.atleast_1d((distance <= deviations).any(-1))
+        is_close = distance <= deviations
+        if which is not None:
+            is_close &= which
+        near = np.atleast_1d(is_close.any(-1))
         near[[0, -1]] = False
         return near
 
     def boxed(
-        self, recalls: Floats, low: Floats, high: Floats, ends: BandEnds
+        self, recalls: Floats, low: Floats, high: Floats, ends: BandEnds, *, replaces: bool
     ) -> tuple[Floats, Floats]:
-        """Return the band with the ends of the precisions at jumps, as far as a jump may be."""
-        low = low.copy()
-        high = high.copy()
+        """Return the band with the ends of the precisions at jumps, as far as a jump may be.
+
+        Between two ties the ends of the jump replace those of the points, whose draws lie on either
+        side, if all ties are sure.
+        """
+        least = np.full_like(low, np.inf)
+        most = np.full_like(high, -np.inf)
         offset = len(ends.low) - len(self.recalls)
         reach = max(ends.factor, LEAST_JUMP_FACTOR) * self.deviations
         for edge in range(len(self.recalls)):
@@ -215,15 +246,29 @@ class _Jumps(NamedTuple):
             if self.begins[edge]:
                 after = edge + 1
             begin = self.recalls[edge] - reach[edge]
-            end = self.recalls[after] + reach[after]
-            is_held = (recalls >= begin) & (recalls <= end)
-            is_held |= np.abs(recalls - self.recalls[edge]) <= reach[edge]
-            low[is_held] = np.minimum(low[is_held], ends.low[offset + after])
-            high[is_held] = np.maximum(high[is_held], ends.high[offset + after])
+            is_in_tie = (recalls >= begin) & (recalls <= self.recalls[after] + reach[after])
             is_at_edge = np.abs(recalls - self.recalls[edge]) <= reach[edge]
-            low[is_at_edge] = np.minimum(low[is_at_edge], ends.low[offset + edge])
-            high[is_at_edge] = np.maximum(high[is_at_edge], ends.high[offset + edge])
+            for is_held, place in ((is_in_tie, offset + after), (is_at_edge, offset + edge)):
+                least[is_held] = np.minimum(least[is_held], ends.low[place])
+                most[is_held] = np.maximum(most[is_held], ends.high[place])
+        is_between_ties = self._are_between_ties() & replaces
+        furthest = JUMP_DEVIATIONS[-1]
+        is_replaced = self.are_near(recalls, furthest, is_between_ties) & np.isfinite(least)
+        is_replaced &= ~self.are_near(recalls, furthest, ~is_between_ties)
+        low = np.where(is_replaced, least, np.minimum(low, least))
+        high = np.where(is_replaced, most, np.maximum(high, most))
         return low, high
+
+    def _are_between_ties(self) -> NDArray[np.bool_]:
+        """Return which edges have tied scores, or an end of the curve, on both sides."""
+        begins = self.recalls[self.begins]
+        ends = self.recalls[1:][self.begins[:-1]]
+        before = np.append(ends, 0.0)
+        after = np.append(begins, 1.0)
+        from_before = np.abs(self.recalls[:, None] - before).min(-1, initial=np.inf)
+        to_after = np.abs(self.recalls[:, None] - after).min(-1, initial=np.inf)
+        between: NDArray[np.bool_] = np.maximum(from_before, to_after) < SAME_RECALL
+        return between
 
 
 def _jumps(plausible: Plausible, number: int) -> _Jumps:
