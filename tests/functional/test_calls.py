@@ -45,8 +45,8 @@ def test_intervals_of_exact_counts_are_points_and_those_of_samples_wilsons(
     metric = FederatedROC()
     metric.update(*scored)
     release = metric.release()
-    exact = predictive_values(release, 0.5, confidence=0.95)
-    sampled = predictive_values(release, 0.5, confidence=0.95, population=True)
+    exact = predictive_values(release, 0.5, confidence=0.95, of="examples")
+    sampled = predictive_values(release, 0.5, confidence=0.95)
     assert exact.intervals is not None
     assert sampled.intervals is not None
     for value, interval in zip(exact[:2], exact.intervals, strict=True):

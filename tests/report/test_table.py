@@ -11,12 +11,13 @@ from tests.grids import even
 from tests.report.conftest import release_of
 from torchmetrics_fed import EvaluationReport, evaluation_report
 from torchmetrics_fed.report.table import markdown, notebook
+from torchmetrics_fed.typing import IntervalOf
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
 def test_text_of_a_binary_release_has_a_line_for_each_number() -> None:
-    report = evaluation_report(release_of("exact binary"))
+    report = evaluation_report(release_of("exact binary"), of="examples")
     head, *lines = str(report).splitlines()
     assert head == "Evaluation (binary) of 1 share, exact counts"
     table = {}
@@ -66,15 +67,16 @@ def test_markdown_has_every_number_and_the_statement(report: EvaluationReport) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "population", "note"),
+    ("kind", "of", "note"),
     [
-        ("exact binary", False, "No intervals: counts are exact."),
-        ("private binary", False, "Intervals: 95%, of all clients' own examples."),
-        ("private binary", True, "Intervals: 95%, of the population that the examples"),
+        ("exact binary", "examples", "No intervals: counts are exact."),
+        ("exact binary", "population", "Intervals: 95%, of the population that the examples"),
+        ("private binary", "examples", "Intervals: 95%, of all clients' own examples."),
+        ("private binary", "population", "Intervals: 95%, of the population that the examples"),
     ],
 )
-def test_markdown_says_what_the_intervals_hold(kind: str, population: bool, note: str) -> None:
-    report = evaluation_report(release_of(kind, examples=500), population=population)
+def test_markdown_says_what_the_intervals_hold(kind: str, of: IntervalOf, note: str) -> None:
+    report = evaluation_report(release_of(kind, examples=500), of=of)
     assert note in markdown(report)
 
 

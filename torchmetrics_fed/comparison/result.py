@@ -25,8 +25,9 @@ from torchmetrics_fed.comparison.statistics import (
 )
 from torchmetrics_fed.counting.tree import Table
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Interval, check_uncertain, said_before
+from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import said_before
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats

@@ -6,14 +6,7 @@ shows both. Bands and intervals are drawn with the result that they belong to. E
 """
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.band import (
-    Band,
-    Interval,
-    auroc_interval,
-    average_precision_interval,
-    precision_recall_band,
-    roc_band,
-)
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.calibration import (
     Calibration,
     brier_score,
@@ -41,6 +34,13 @@ from torchmetrics_fed.functional.drift import Drift, population_stability_index
 from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.figures.panels import plot_histograms, small_multiples
 from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
+from torchmetrics_fed.functional.intervals import (
+    auroc_interval,
+    average_precision_interval,
+    intervals,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
@@ -136,6 +136,7 @@ __all__ = [
     "figure_size",
     "group_gaps",
     "hinge_loss",
+    "intervals",
     "kolmogorov_smirnov",
     "least_cost",
     "log_auc",

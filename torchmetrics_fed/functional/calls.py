@@ -1,5 +1,6 @@
 """Predictive values: what a call at a threshold is worth."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,14 @@ from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.confusion import confusion_at
 from torchmetrics_fed.functional.figures import canvas
 from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import check_of
+from torchmetrics_fed.functional.intervals import intervals as population_intervals
 from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
 from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.typing import Floats, IntervalOf
 
 
 class PredictiveValues(NamedTuple):
@@ -101,12 +104,12 @@ def predictive_values(
     threshold: float,
     prevalence: float | None = None,
     confidence: float | None = None,
-    population: bool = False,
+    of: IntervalOf = "population",
 ) -> PredictiveValues:
     r"""Return the predictive values of "score >= threshold".
 
     :math:`PPV = \frac{\pi T}{\pi T + (1 - \pi) F}`, and NPV likewise with 1 - F and 1 - T. The
-    value of a call that no example gets is 1. Intervals are Fieller's.
+    value of a call that no example gets is 1. Intervals of the examples are Fieller's.
 
     Args:
         source: as in :func:`confusion_at`; a release if there is a ``confidence``.
@@ -114,8 +117,8 @@ def predictive_values(
         prevalence: the share of positives :math:`\pi` where the model will be used; that of the
             counts if not given.
         confidence: probability that an interval holds its value.
-        population: whether intervals hold the values of the population that the examples were drawn
-            from.
+        of: ``"population"`` for intervals of the values of the population that the examples were
+            drawn from, ``"examples"`` for those of the examples themselves.
 
     Example:
         >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
@@ -140,7 +143,19 @@ def predictive_values(
     ppv = torch.where(tp + fp > 0, tp / (tp + fp), 1.0)
     npv = torch.where(tn + fn > 0, tn / (tn + fn), 1.0)
     intervals = None
-    if confidence is not None:
+    if confidence is not None and of == "population":
+        release = check_uncertain(source, confidence)
+        by_name = population_intervals(
+            release,
+            partial(predictive_values, threshold=threshold, prevalence=prevalence),
+            confidence,
+        )
+        intervals = (
+            by_name["positive_predictive_value"],
+            by_name["negative_predictive_value"],
+        )
+    elif confidence is not None:
+        check_of(of)
         release = check_uncertain(source, confidence)
         ends = _interval_ends(
             release,
@@ -148,7 +163,6 @@ def predictive_values(
             edge,
             prevalence=prevalence,
             confidence=confidence,
-            population=population,
         )
         intervals = (
             _interval_around(ppv, ends[..., 0, :]),
@@ -170,12 +184,10 @@ def _interval_ends(
     *,
     prevalence: float | None,
     confidence: float,
-    population: bool,
 ) -> Tensor:
     """Return low and high end of PPV and NPV of each class, ``(..., 2 values, 2 ends)``."""
     counts_of_classes = uncertain_counts(
         release,
-        population,
         leaf=histograms.flat,
         edges=histograms.edges.numpy(),
         thresholds=edge.numpy()[None],

@@ -207,8 +207,10 @@ def _classes(release: Release, edges: Floats, tied: bool) -> list[_Class]:
     leaf = histograms.flat
     leaf_edges = histograms.edges.numpy()
     inner_edges = edges[:, 1:-1]
-    noisy = uncertain_counts(release, False, leaf, leaf_edges, thresholds=inner_edges, tied=tied)
-    sampled = uncertain_counts(release, True, leaf, leaf_edges, thresholds=inner_edges, tied=tied)
+    noisy = uncertain_counts(release, leaf, leaf_edges, thresholds=inner_edges, tied=tied)
+    sampled = uncertain_counts(
+        release, leaf, leaf_edges, thresholds=inner_edges, tied=tied, sampling=True
+    )
     classes = []
     for noise, sampling, class_edges in zip(noisy, sampled, edges, strict=True):
         n = max(noise.seen[:, 0].sum(), 1.0)

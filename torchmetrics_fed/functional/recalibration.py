@@ -18,11 +18,14 @@ from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import CALIBRATED, check_probabilities
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
 from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import check_of
+from torchmetrics_fed.functional.intervals import intervals as population_intervals
 from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import Histograms
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
 from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.typing import Floats, Places
+from torchmetrics_fed.typing import Floats, IntervalOf, Places
 
 RecalibrationMethod = Literal["isotonic", "logistic"]
 
@@ -49,6 +52,9 @@ MOST_KNOTS = 64
 
 CURVE_POINTS = 1025
 """Even scores at which the figure of a recalibration is drawn."""
+
+LINE_PRECISION = 1e-10
+"""Step of intercept and slope after which Newton's steps end."""
 
 LINE_STEPS = 50
 """The largest number of Newton steps to the line of maximum likelihood."""
@@ -230,7 +236,7 @@ def _interpolated(x: Tensor, knots: Tensor) -> Tensor:
 
 
 def calibration_line(
-    release: Release, confidence: float | None = None, population: bool = False
+    release: Release, confidence: float | None = None, of: IntervalOf = "population"
 ) -> CalibrationLine:
     r"""Return calibration intercept a and slope b (Cox 1958) of a release of probabilities.
 
@@ -240,8 +246,8 @@ def calibration_line(
     Args:
         release: of probabilities.
         confidence: probability that an interval holds its value.
-        population: whether intervals hold the values of the population that the examples were drawn
-            from.
+        of: ``"population"`` for intervals of the values of the population that the examples were
+            drawn from, ``"examples"`` for those of the examples themselves.
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC
@@ -251,15 +257,27 @@ def calibration_line(
         >>> bool(abs(calibration_line(metric.release()).slope - 1) < 0.2)
         True
     """
+    check_of(of)
     lines = [
         _fitted_line(class_counts)
-        for class_counts in _classes(release, confidence or 0.95, population)
+        for class_counts in _classes(release, confidence or 0.95, sampling=False)
     ]
     shaped = read(release).shaped
     values = np.array([line.values for line in lines])
     intercept, slope = shaped(values).unbind(-1)
     if confidence is None:
         return CalibrationLine(intercept, slope)
+    if of == "population":
+        by_name = population_intervals(release.overall, _likeliest_lines, confidence)
+        likeliest = _likeliest_lines(read(release))
+        return CalibrationLine(
+            intercept,
+            slope,
+            intervals=(
+                _moved(by_name["calibration_intercept"], intercept - likeliest.intercept),
+                _moved(by_name["calibration_slope"], slope - likeliest.slope),
+            ),
+        )
     half_widths = []
     for line in lines:
         half_width_intercept = reach(line.draws[:, [0]], confidence)[0]
@@ -269,6 +287,33 @@ def calibration_line(
     high_intercept, high_slope = shaped(values + np.array(half_widths)).unbind(-1)
     intervals = (Interval(low_intercept, high_intercept), Interval(low_slope, high_slope))
     return CalibrationLine(intercept, slope, intervals)
+
+
+def _moved(interval: Interval, distance: Tensor) -> Interval:
+    return Interval(interval.low + distance, interval.high + distance)
+
+
+def _likeliest_lines(histograms: Histograms) -> CalibrationLine:
+    """Return the lines of maximum likelihood of all histograms at once, by Newton's steps."""
+    leaf = histograms.flat
+    edges = histograms.edges.numpy()
+    centre = np.clip((edges[1:] + edges[:-1]) / 2, NEAREST_SCORE, 1 - NEAREST_SCORE)
+    x = np.stack([np.ones_like(centre), logit(centre)])
+    n = leaf.sum(1)
+    calibrated = np.array([0.0, 1.0])
+    lines = np.tile(calibrated, (len(leaf), 1))
+    for _ in range(LINE_STEPS):
+        p = expit(lines @ x)
+        weight = n * p * (1 - p)
+        information = np.einsum("ik,rk,jk->rij", x, weight, x) + RIDGE * np.eye(2)
+        gradient = (leaf[:, 1] - n * p) @ x.T - RIDGE * (lines - calibrated)
+        step = np.linalg.solve(information, gradient[..., None])[..., 0]
+        length = np.abs(step).max(-1, keepdims=True)
+        lines = lines + step / np.maximum(length, 1.0)
+        if length.max() < LINE_PRECISION:
+            break
+    intercept, slope = histograms.shaped(lines).unbind(-1)
+    return CalibrationLine(intercept, slope)
 
 
 def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> Recalibration:
@@ -295,7 +340,7 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
     fit = _straight_knots
     if method == "isotonic":
         fit = _curve_knots
-    knots = [fit(class_counts) for class_counts in _classes(release, 0.95, population=True)]
+    knots = [fit(class_counts) for class_counts in _classes(release, 0.95, sampling=True)]
     histograms = read(release)
     length = max(class_knots.shape[1] for class_knots in knots)
     padded = np.stack([_padded(class_knots, length) for class_knots in knots])
@@ -323,13 +368,13 @@ class _ClassCounts(NamedTuple):
     """The first leaf of each leaf of the release."""
 
 
-def _classes(release: Release, confidence: float, population: bool) -> Iterator[_ClassCounts]:
+def _classes(release: Release, confidence: float, sampling: bool) -> Iterator[_ClassCounts]:
     histograms = read(check_uncertain(release, confidence))
     check_probabilities(histograms.edges)
     edges = histograms.edges.numpy()
     centre = np.clip((edges[1:] + edges[:-1]) / 2, NEAREST_SCORE, 1 - NEAREST_SCORE)
     first = np.searchsorted(edges, release.last.edges.numpy()[:-1])
-    for tails, leaf in zip(UncertainTails.of(release, population), histograms.flat, strict=True):
+    for tails, leaf in zip(UncertainTails.of(release, sampling), histograms.flat, strict=True):
         yield _ClassCounts(tails, leaf, centre, first)
 
 
@@ -358,7 +403,7 @@ def _fitted_line(counts: _ClassCounts) -> _Line:
         gradient = x @ (leaf[1] - n * p) - RIDGE * (line - calibrated)
         step = np.linalg.solve(information, gradient)
         line = line + step / max(np.abs(step).max(), 1.0)
-        if np.abs(step).max() < 1e-10:
+        if np.abs(step).max() < LINE_PRECISION:
             break
     missing = np.zeros(2)
     draws = np.zeros((tails.noise.shape[1], 2))

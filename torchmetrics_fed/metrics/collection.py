@@ -79,8 +79,7 @@ def federated_collection(
             have. ``functools.partial`` gives a class arguments of its own:
             ``{"recall": partial(FederatedRecallAtFixedPrecision, 0.9)}``.
         ledger: where the release is charged; one in memory if not given.
-        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`, for the metrics that have
-            bands.
+        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`.
         prefix: of the metrics' names, as is ``postfix``.
         postfix: of the metrics' names.
         options: the arguments of all the metrics, for instance ``privacy``.
@@ -98,13 +97,7 @@ def federated_collection(
     ledger = PrivacyLedger() if ledger is None else ledger
     built: dict[str, FederatedMetric] = {}
     for name, builder in _builders(metrics).items():
-        has_bands = _kind(builder).definition.band is not None
-        built[name] = builder(
-            task=task,
-            ledger=ledger,
-            confidence=confidence if has_bands else None,
-            **options,
-        )
+        built[name] = builder(task=task, ledger=ledger, confidence=confidence, **options)
     share_client(built.values())
     members: dict[str, Metric | MetricCollection] = {**built}
     return MetricCollection(members, prefix=prefix, postfix=postfix)

@@ -199,6 +199,6 @@ def _interval_note(report: EvaluationReport) -> str:
     if not report.intervals:
         return "No intervals: counts are exact."
     subject = "all clients' own examples"
-    if report.population:
+    if report.of == "population":
         subject = "the population that the examples were drawn from"
     return f"Intervals: {report.confidence:.0%}, of {subject}."

@@ -31,7 +31,7 @@ def test_a_caption_says_where_the_numbers_come_from(scored: Scored) -> None:
     for metric in (exact, private, with_delta):
         metric.update(*scored)
     assert caption_of(exact.plot()[1]) == "exact"
-    assert caption_of(private.plot()[1]) == "epsilon = 0.5, 90% band"
+    assert caption_of(private.plot()[1]) == "epsilon = 0.5, 90% band of the population"
     assert caption_of(with_delta.plot()[1]) == "epsilon = 2, delta = 1e-06"
 
 

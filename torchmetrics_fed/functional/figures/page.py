@@ -91,7 +91,7 @@ def provenance(privacy: Privacy, confidence: float | None = None) -> str:
     if privacy.delta:
         words += f", delta = {privacy.delta:g}"
     if confidence is not None:
-        words += f", {100 * confidence:g}% band"
+        words += f", {100 * confidence:g}% band of the population"
     return words
 
 

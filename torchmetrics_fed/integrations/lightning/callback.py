@@ -9,6 +9,7 @@ import lightning
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional import Interval
 from torchmetrics_fed.integrations.lightning.figures import Drawing, log_drawing
 from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
 from torchmetrics_fed.integrations.lightning.names import (
@@ -17,6 +18,7 @@ from torchmetrics_fed.integrations.lightning.names import (
     loader_suffix,
     scalar_names,
 )
+from torchmetrics_fed.metrics import CountsMetric, FederatedMetric
 
 
 class FederatedEvaluation(lightning.Callback):
@@ -94,9 +96,13 @@ class FederatedEvaluation(lightning.Callback):
             for name, metric in group.items():
                 result = metric.compute()
                 self.curves[name + suffix] = result
+                intervals = _shown_intervals(name, metric)
                 for scalar, value in _scalars(name, result).items():
                     key = prefix + logged_names[name].get(scalar, f"{name}_{scalar}")
                     _log_scalar(pl_module, key, suffix, value)
+                    if scalar in intervals:
+                        _log_scalar(pl_module, f"{key}_low", suffix, intervals[scalar].low)
+                        _log_scalar(pl_module, f"{key}_high", suffix, intervals[scalar].high)
         if self.figures and trainer.loggers:
             self._drawings = self._collect_drawings(prefix, groups)
 
@@ -196,6 +202,16 @@ def _scalars(name: str, result: Any) -> dict[str, Tensor]:
         return {name: result}
     scalars: dict[str, Tensor] = result.scalars
     return scalars
+
+
+def _shown_intervals(name: str, metric: CountsMetric) -> dict[str, Interval]:
+    """Return the intervals that a metric's numbers are logged with, by the names of the numbers."""
+    if not isinstance(metric, FederatedMetric):
+        return {}  # a comparison has its interval among its scalars
+    intervals = metric.shown_intervals()
+    if metric.definition.result is None:
+        return dict(zip([name], intervals.values(), strict=False))
+    return intervals
 
 
 def _log_scalar(module: lightning.LightningModule, key: str, suffix: str, value: Tensor) -> None:
