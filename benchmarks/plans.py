@@ -8,8 +8,8 @@ The score files are those of FOLDER/data/scores. With --hard and --other, scores
 Noise is independent from run to run and from cell to cell. Errors are means; behind a ratio stands
 its standard error. With --csv the results are also written to a file.
 
-All PR curves are read alike: linear but for steps at bins of tied scores (``"binned"``). With
---oracle, errors are also divided by those of an oracle that knows the densities
+All PR curves are read alike: linear but for steps at bins of tied scores, or as --reading says.
+With --oracle, errors are also divided by those of an oracle that knows the densities
 (benchmarks/oracle.py), with its best number of leaves in hindsight.
 
 With --set, a constant of torchmetrics_fed.reconstruct.tuning has another value in this run: that is
@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ from benchmarks.oracle import LEAVES, Oracle
 from benchmarks.other_scores import OTHER
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
+from torchmetrics_fed.functional.area_error import Reading
 from torchmetrics_fed.functional.precision_recall import precision_recall_from_tails
 from torchmetrics_fed.functional.roc import roc_from_tails
 from torchmetrics_fed.paper import Quantiles
@@ -85,12 +86,18 @@ Errors = NDArray[np.float64]
 
 
 class Curves:
-    """One score file: its exact curves, and errors of private ones."""
+    """One score file: its exact curves, and errors of private ones.
 
-    def __init__(self, scores: Scores) -> None:
+    Args:
+        scores: targets and scores.
+        reading: how every estimated PR curve is read between its points.
+    """
+
+    def __init__(self, scores: Scores, reading: Reading = "binned") -> None:
         target, score = scores
         self.target = target
         self.score = score
+        self.reading: Reading = reading
         self._exact_roc = roc_curve(target, score, drop_intermediate=True)
         self._exact_pr = precision_recall_curve(target, score)
 
@@ -169,7 +176,8 @@ class Curves:
         if before == "others":
             is_first = generator.random(examples) < 0.5
             first = Curves((self.target[is_first], self.score[is_first]))
-            return first, Curves((self.target[~is_first], self.score[~is_first]))
+            rest = (self.target[~is_first], self.score[~is_first])
+            return first, Curves(rest, self.reading)
         noise = generator.normal(size=examples)
         logit = noise
         if before == "earlier":
@@ -188,7 +196,8 @@ class Curves:
             warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
             roc = roc_from_tails(tails)
             pr = precision_recall_from_tails(tails)
-        return area_error_roc(roc, self._exact_roc), area_error_pr(pr, self._exact_pr, "binned")
+        roc_error = area_error_roc(roc, self._exact_roc)
+        return roc_error, area_error_pr(pr, self._exact_pr, self.reading)
 
 
 class Measured(NamedTuple):
@@ -246,6 +255,8 @@ class Settings:
     epsilons: tuple[float, ...]
     oracle: bool
     """Whether the oracle is measured, too."""
+    reading: Reading
+    """How the PR curves of all methods are read."""
 
 
 class Cell(NamedTuple):
@@ -264,7 +275,7 @@ class Cell(NamedTuple):
 def cells(scores: dict[str, Scores], settings: Settings) -> Iterator[Cell]:
     """Measure file by file."""
     for name, file_scores in scores.items():
-        curves = Curves(file_scores)
+        curves = Curves(file_scores, settings.reading)
         for epsilon in settings.epsilons:
             yield cell(name, curves, epsilon, settings)
 
@@ -413,6 +424,7 @@ def parser() -> argparse.ArgumentParser:
         "--other", action="store_true", help="scores of models that no constant was chosen on"
     )
     result.add_argument("--oracle", action="store_true", help="compare with the oracle, too")
+    result.add_argument("--reading", choices=get_args(Reading), default="binned")
     result.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     result.add_argument(
         "--set",
@@ -435,6 +447,7 @@ def main(words: Sequence[str] | None = None) -> None:
         plans=tuple(arguments.plans),
         epsilons=tuple(arguments.epsilons),
         oracle=arguments.oracle,
+        reading=arguments.reading,
     )
     for constant in arguments.set:
         print(f"{constant.name} = {constant.value} instead of {getattr(tuning, constant.name)}")
