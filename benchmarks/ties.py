@@ -26,14 +26,14 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0)
 def errors(scores: Scores, epsilon: float, runs: int) -> Floats:
     """Return the error of the average precision in each run of the default plan."""
     target, score = scores
-    exact = average_precision_score(target, score)
+    exact = float(average_precision_score(target, score))
     metric = FederatedAveragePrecision(privacy=CentralDP(epsilon))
     estimates = []
     for _ in range(runs):
         metric.reset()
         metric.update(torch.from_numpy(score), torch.from_numpy(target))
         estimates.append(metric.compute().item())
-    return np.array(estimates) - exact
+    return np.asarray(estimates, dtype=np.float64) - exact
 
 
 def main() -> None:
