@@ -65,6 +65,8 @@ class Clients:
     def answer(self, name: str, request: Request) -> bytes:
         metric = self.metrics[name]
         query = Query.from_bytes(request.query)
+        if request.stage is Stage.JOIN:
+            return request.digest
         if request.stage is Stage.SHARE:
             return bytes(metric.share(round=request.round, query=query))
         if request.stage is Stage.ADVERTISE:

@@ -126,6 +126,13 @@ class Coordinator:
         return len(self._answered)
 
     @property
+    def clients_needed(self) -> int:
+        """The fewest clients of a sum. With fewer, nothing is opened."""
+        if self.spec.hides_shares:
+            return self.config.min_clients
+        return self._min_clients
+
+    @property
     def config(self) -> SecureAggregationConfig:
         """The aggregation of the answers to the present query."""
         return self.config_for()

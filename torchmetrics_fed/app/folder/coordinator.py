@@ -19,6 +19,7 @@ from typing import Any
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.app.folder.files import (
+    BEFORE_QUERIES,
     REFUSED,
     REPLIED,
     Files,
@@ -150,10 +151,11 @@ def _outcome(end: RoundEnd) -> str:
 def _stage_progress(files: Files, stage_label: str) -> str:
     sites = files.requested_sites(stage_label)
     silent = [site for site in sites if not files.reply_path(stage_label, site).exists()]
-    progress = (
-        f"query {query_number(stage_label)}, {stage_name(stage_label)}: "
-        f"{len(sites) - len(silent)} of {len(sites)} answered"
-    )
+    query = query_number(stage_label)
+    place = stage_name(stage_label)
+    if query != str(BEFORE_QUERIES):
+        place = f"query {query}, {place}"
+    progress = f"{place}: {len(sites) - len(silent)} of {len(sites)} answered"
     if silent:
         progress += f"; waits for {', '.join(silent)}"
     return progress

@@ -57,6 +57,9 @@ _MAX_NAME_LENGTH = 200
 _MAX_FILE_BYTES = 1 << 30
 """Bytes of a file at most: a larger file is refused before it is read."""
 
+BEFORE_QUERIES = 0
+"""The number in the label of a stage that comes before the first query."""
+
 _MAX_QUERIES = 9
 """Queries of a round that a label can number, with one digit. A release has at most two."""
 
@@ -66,8 +69,10 @@ def label(query: int, stage: Stage) -> str:
 
     Args:
         query: the number of the query, from 1.
-        stage: the stage in which it is asked.
+        stage: the stage in which it is asked. ``JOIN`` comes before all queries.
     """
+    if stage is Stage.JOIN:
+        query = BEFORE_QUERIES
     return f"{query}.{stage.value}-{stage}"
 
 
@@ -82,6 +87,7 @@ def stage_name(stage_label: str) -> str:
 
 
 _LABELS = {label(query, stage) for query in range(1, _MAX_QUERIES + 1) for stage in Stage}
+"""The labels of all stages."""
 
 
 class StoredFile(NamedTuple):

@@ -282,9 +282,8 @@ class _Round:
 
     def forget(self) -> None:
         """Let the nodes that replied last erase their notes. Other nodes erase them after a day."""
-        query = self._coordinator.query
-        has_second_query = query is not None and query.fraction < 1
-        keeps_notes = self._coordinator.spec.hides_shares or has_second_query
+        spec = self._coordinator.spec
+        keeps_notes = spec.hides_shares or spec.privacy.charges
         if self._nodes_there and keeps_notes:
             record = ConfigRecord({FORGET: self._coordinator.round})
             messages = [
