@@ -47,6 +47,7 @@ from torchmetrics_fed.errors import (
     LedgerError,
     ReleaseError,
     SecureAggregationError,
+    WireError,
 )
 from torchmetrics_fed.exchange.client import Evaluation
 from torchmetrics_fed.exchange.request import Request
@@ -136,12 +137,17 @@ class Node:
     def forget(self, round: str) -> None:
         """Erase the note about a round. That it was begun stays: no round is answered again.
 
-        A reservation that was not drawn on is given back.
+        A reservation that was not drawn is given back. Between two queries the second will never
+        be answered, so the ledger is charged what was drawn; see :meth:`PrivacyLedger.settle`.
         """
         with self._notes() as notes:
             content = notes.read(round)
             notes.erase(round)
-        if content is not None:
+        if content is None:
+            return
+        if _is_between_queries(content) and self._charges(round):
+            self._terms.ledger.settle(self._terms.entry(round))
+        else:
             self._cancel(round)
 
     def _charges(self, round: str) -> bool:
@@ -344,6 +350,14 @@ def for_others(error: FederatedMetricError) -> FederatedMetricError:
         return error
     _log.warning("torchmetrics-fed: this client refused because of its data. %s", error)
     return ReleaseError(DATA_REFUSED)
+
+
+def _is_between_queries(content: bytes) -> bool:
+    """Whether a note is of a round with a query that was answered and one that was not."""
+    try:
+        return bool(content) and bool(_Note.from_bytes(content).counts)
+    except WireError:  # a damaged note says nothing, and the charge stays as it is
+        return False
 
 
 def _digest(data: bytes) -> bytes:

@@ -26,6 +26,22 @@ Stages: TypeAlias = Generator[Requests, Replies, Release]
 """Yields the requests of one stage after the other, takes the replies, and returns the release."""
 
 
+class BrokenOffError(ReleaseError):
+    """A release that was broken off after its first query, with what was paid for.
+
+    Args:
+        message: why it was broken off.
+        release: the partial release: coarse, and flagged as partial.
+    """
+
+    def __init__(self, message: str, release: Release) -> None:
+        super().__init__(message)
+        self.release = release
+
+    def __reduce__(self) -> tuple[type[BrokenOffError], tuple[str, Release]]:
+        return type(self), (str(self), self.release)
+
+
 def release_stages(
     coordinator: Coordinator,
     clients: Iterable[str],
@@ -42,6 +58,7 @@ def release_stages(
 
     A client that is silent or refuses has dropped out of the query: it is named in the log, and the
     next stage does not ask it. Where too few clients are left this raises, and nothing is opened.
+    After the first query it raises a :class:`BrokenOffError`, which has the partial release.
 
     Args:
         coordinator: the aggregator's side of the release.
@@ -91,6 +108,19 @@ class _ReleaseStages:
         self._keys = keys
 
     def run(self, clients: list[str]) -> Stages:
+        """Go through all stages. A release that breaks off offers what was paid for."""
+        try:
+            return (yield from self._queries(clients))
+        except FederatedMetricError as error:
+            release = self._coordinator.partial
+            if release is None:
+                raise
+            raise BrokenOffError(
+                f"{error} The first query was summed: `error.release` is the partial release.",
+                release,
+            ) from error
+
+    def _queries(self, clients: list[str]) -> Stages:
         """Go through the stages of every query."""
         coordinator = self._coordinator
         if self._asks_first:

@@ -142,10 +142,11 @@ def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(folder:
     assert all(f"'{folder / 'node' / 'notes'}' is used by node" in why for why in refusals)
     restarted = LocalGrid({99: grid._apps[NODES[0]]})  # with another id, in a later round
     restarted._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
-    started(
-        restarted,
-        Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1),
-    )
+    alone = curves(private())
+    alone.min_available_nodes = 1
+    alone.min_evaluate_nodes = 1
+    alone.min_train_nodes = 1
+    started(restarted, alone)
     assert not restarted.refusals("advertise")
 
 

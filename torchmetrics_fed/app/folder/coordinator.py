@@ -33,7 +33,13 @@ from torchmetrics_fed.app.folder.files import (
 )
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.exchange.stages import Replies, Requests, ask_release, release_stages
+from torchmetrics_fed.exchange.stages import (
+    BrokenOffError,
+    Replies,
+    Requests,
+    ask_release,
+    release_stages,
+)
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
 from torchmetrics_fed.release import Release
@@ -62,7 +68,8 @@ def run_coordinator(
     are on disk and are not computed again; a stage that was closed stays closed. A round that is
     over gives the same release again. Sites that are silent or refuse are named in the log and have
     dropped out. If too few sites are left, the round is over without a release, and a retry is a
-    new round.
+    new round. After the first query the error is a
+    :class:`~torchmetrics_fed.exchange.stages.BrokenOffError`, which has the partial release.
 
     Args:
         folder: the shared folder. It must exist.
@@ -74,7 +81,7 @@ def run_coordinator(
             first stage for sites.
         poll: seconds between two looks into the folder.
         keys: by site, public keys; aggregations are signed if given.
-        options: ``previous``, ``min_clients`` and ``max_examples``, as in
+        options: ``previous``, ``min_clients``, ``max_examples`` and ``threshold``, as in
             :class:`~torchmetrics_fed.Coordinator`.
 
     Example:
@@ -107,7 +114,7 @@ def run_coordinator(
                 f"{names}. No site is asked again without the others. Name a new round."
             )
         names = first_names
-    _check_open(files)
+    _check_open(files, coordinator.partial)
     run = _CoordinatorRun(files, coordinator, names, timeout=timeout, poll=poll)
     return run.release(keys)
 
@@ -194,11 +201,15 @@ def _check_enough_sites(files: Files, terms: Terms, names: list[str], min_client
         )
 
 
-def _check_open(files: Files) -> None:
-    """Raise if the round has ended without a release."""
+def _check_open(files: Files, partial: Release | None) -> None:
+    """Raise if the round has ended without a release, or with a partial one."""
     end = files.end()
-    if end is not None and end.failure:
-        raise ReleaseError(f"Round {files.round!r} is over. {end.failure} A retry is a new round.")
+    if end is None or not end.failure:
+        return
+    reason = f"Round {files.round!r} is over. {end.failure} A retry is a new round."
+    if partial is not None:
+        raise BrokenOffError(reason, partial)
+    raise ReleaseError(reason)
 
 
 def _looks(timeout: float, poll: float) -> Iterator[None]:
