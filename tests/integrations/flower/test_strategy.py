@@ -171,7 +171,7 @@ class Curves(FederatedEvaluationMixin, FedAvg):
 
 def test_a_strategy_that_may_sample_too_few_nodes_is_refused() -> None:
     metric = FederatedROC(privacy=DistributedDP(1.0, min_clients=8))
-    with pytest.raises(InputError, match="samples at least 8 nodes.*which may sample 2"):
+    with pytest.raises(InputError, match=r"samples at least 8 nodes.*which may sample 2"):
         Curves(metric=metric, min_evaluate_nodes=2)
     with pytest.raises(InputError, match="which may sample 5"):
         Curves(metric=metric, fraction_evaluate=0.5, min_available_nodes=10)

@@ -3,8 +3,9 @@
 Every step of the coordinator is on disk, so that its next run goes on:
 
 - The names of the sites and the state of the exchange are written before a query is asked.
-- A stage is closed when its replies are in one file. A stage that was closed stays closed: its
-  replies are read from that file, and no site is asked again.
+- A stage is closed when its replies are in the coordinator's files, one for each, and a list of
+  them is written. A stage that was closed stays closed: its replies are read from these files, and
+  no site is asked again.
 - A round that is over stays over: with the same release, or without one.
 """
 
@@ -27,6 +28,7 @@ from torchmetrics_fed.app.folder.files import (
     decoded,
     label,
     packed,
+    printable,
     query_number,
     stage_name,
     unpacked,
@@ -134,7 +136,8 @@ def status(folder: str | os.PathLike[str]) -> str:
     rounds = decoded("round-", {path.name for path in paths})
     if not rounds:
         return "no rounds"
-    return "\n".join(f"round {round}: {_progress(Files(folder, round))}" for round in rounds)
+    lines = [f"round {round}: {_progress(Files(folder, round))}" for round in rounds]
+    return "\n".join(map(printable, lines))
 
 
 def _progress(files: Files) -> str:
@@ -284,9 +287,31 @@ class _CoordinatorRun:
         while closed is None:
             if stage.begins_query:
                 self._save_state()
-            self._files.write(path, packed(self._ask(stage_label, requests)))
+            self._close(stage_label, self._ask(stage_label, requests))
             closed = self._files.read(path)
-        return {name: _reply(data) for name, data in unpacked(closed.content).items()}
+        digests = unpacked(closed.content)
+        return {
+            name: _reply(self._taken(stage_label, name, digest)) for name, digest in digests.items()
+        }
+
+    def _close(self, stage_label: str, replies: Mapping[str, bytes]) -> None:
+        """Write the replies of a stage, one file for each, and the list that closes it."""
+        files = self._files
+        digests = {
+            name: files.write(files.taken_path(stage_label, name), pack_block(reply))
+            for name, reply in replies.items()
+        }
+        files.write(files.closed_path(stage_label), packed(digests))
+
+    def _taken(self, stage_label: str, name: str, digest: bytes) -> bytes:
+        """Return a reply as it was taken when the stage was closed."""
+        file = self._files.read(self._files.taken_path(stage_label, name))
+        if file is None or file.digest != digest:
+            raise WireError(
+                f"Expected the reply of {name!r} in {stage_label} as it was taken but it is gone "
+                "or another. Put the coordinator's file back, and call again."
+            )
+        return file.content.block()
 
     def _save_state(self) -> None:
         self._files.write(
