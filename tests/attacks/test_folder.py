@@ -500,7 +500,7 @@ def test_a_ledger_inside_the_folder_is_refused(federation: Federation) -> None:
         ledger=PrivacyLedger(budget=9.0, path=federation.shared / "ledger"), **LOCAL
     )
     with pytest.raises(InputError, match="Expected the ledger on this site's own disk"):
-        run_site(federation.shared, VICTIM, metric, notes=federation.home / "notes", **SOON)
+        run_site(federation.shared, VICTIM, metric, notes=federation.home / "notes")
 
 
 def test_status_prints_no_escapes_of_a_terminal(federation: Federation) -> None:
