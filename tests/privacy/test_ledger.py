@@ -160,7 +160,7 @@ def test_amounts_survive_the_file_to_the_last_bit(
 ) -> None:
     PrivacyLedger(path=tmp_path / "ledger").spend("val", 1, epsilon, delta)
     (entry,) = PrivacyLedger(path=tmp_path / "ledger")
-    assert entry.amounts == (epsilon, delta)
+    assert entry.amounts == (epsilon, delta, 0.0)
 
 
 def test_entries_cannot_be_changed() -> None:

@@ -102,6 +102,7 @@ def charge_release(
         spec.privacy.mechanism,
         spec=spec.digest.hex(),
         client=client,
+        mu_squared=spec.privacy.mu_squared,
     )
     law = spec.noise(query).law
     terms.ledger.charge(

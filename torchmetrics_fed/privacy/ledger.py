@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from torchmetrics_fed.errors import (
     InputError,
@@ -32,6 +32,7 @@ from torchmetrics_fed.errors import (
     check_choice,
 )
 from torchmetrics_fed.privacy.budget import (
+    Amounts,
     AnsweredQuery,
     Budget,
     Composition,
@@ -43,6 +44,9 @@ from torchmetrics_fed.privacy.budget import (
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.overview import overview
 from torchmetrics_fed.privacy.store import Records, Store
+
+if TYPE_CHECKING:
+    from torchmetrics_fed.privacy.settings import Privacy
 
 MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
 """The longest reservation, in seconds. A round takes hours: a reservation of more than a year would
@@ -77,7 +81,7 @@ class PrivacyLedger:
         >>> print(ledger.report())  # doctest: +ELLIPSIS
         Privacy ledger, in memory of one process
         Budget: epsilon 1 at delta 1e-06, composed by addition
-        Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2.
+        Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2, or 0 releases like the last.
         ...
         >>> ledger.spend("validation", round=2, epsilon=0.5)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -120,6 +124,7 @@ class PrivacyLedger:
         mechanism: str = "",
         *,
         exist_ok: bool = True,
+        mu_squared: float = 0.0,
     ) -> LedgerEntry:
         """Charge a release before its noise is drawn. The entry then outlives any crash.
 
@@ -134,8 +139,10 @@ class PrivacyLedger:
             mechanism: a remark for readers of the ledger. The first remark of a release stays.
             exist_ok: whether the same data, round and price may be there already. Pass False if the
                 draw might not be the first of its round, as in a resumed run.
+            mu_squared: the part of a run that the release spends; 0 if it is not of a run.
         """
-        entry = LedgerEntry(data, round, epsilon, delta, mechanism)  # type: ignore[arg-type]
+        name = cast(str, round)  # an integer becomes its digits
+        entry = LedgerEntry(data, name, epsilon, delta, mechanism, mu_squared=mu_squared)
         with self._transaction() as (tables, records):
             charged = records.entries.get(entry.key)
             if charged is not None and (charged.amounts != entry.amounts or not exist_ok):
@@ -296,6 +303,31 @@ class PrivacyLedger:
         """
         committed = self._read().committed(time.time())
         return self._limit.left(committed)
+
+    def evaluations_left(self, privacy: Privacy) -> int | None:
+        """Return how many more evaluations with a setting the budget allows.
+
+        None without a budget, or if a release costs nothing. The delta of a release includes its
+        samplers' distance from their laws, which is left out here: it is below 1e-20.
+
+        Args:
+            privacy: the setting of the evaluations.
+
+        Example:
+            >>> from torchmetrics_fed import CentralDP
+            >>> ledger = PrivacyLedger(budget=3.0)
+            >>> ledger.evaluations_left(CentralDP(epsilon=0.5))
+            6
+        """
+        if not privacy.charges:
+            return None
+        price = Amounts(
+            privacy.release_epsilon,
+            privacy.charged_delta(cells=0, queries=0),
+            privacy.mu_squared,
+        )
+        committed = self._read().committed(time.time())
+        return self._limit.releases_left(committed, price)
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
