@@ -17,6 +17,7 @@ import math
 import os
 import sqlite3
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
 """The longest reservation, in seconds. A round takes hours: a reservation of more than a year would
 only block the budget."""
+
+
+WARN_AT_EPSILON = 10.0
+"""A ledger without a budget warns when it passes this epsilon, and at every doubling."""
 
 
 class PrivacyLedger:
@@ -321,13 +326,23 @@ class PrivacyLedger:
         """
         if not privacy.charges:
             return None
-        price = Amounts(
-            privacy.release_epsilon,
-            privacy.charged_delta(cells=0, queries=0),
-            privacy.mu_squared,
-        )
         committed = self._read().committed(time.time())
-        return self._limit.releases_left(committed, price)
+        return self._limit.releases_left(committed, _price(privacy))
+
+    def forecast(self, privacy: Privacy, evaluations: int) -> Spent:
+        """Return the cost of all entries, and of a number of further evaluations with a setting.
+
+        Nothing is charged.
+
+        Example:
+            >>> from torchmetrics_fed import CentralDP
+            >>> PrivacyLedger(budget=3.0).forecast(CentralDP(epsilon=1.0), 40).epsilon
+            40.0
+        """
+        if not privacy.charges:
+            return self.spent()
+        committed = self._read().committed(time.time())
+        return self._limit.spent(committed + [_price(privacy)] * evaluations)
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -451,10 +466,35 @@ class PrivacyLedger:
         """Return the charged entry of the same data, round and spec; charge it if there is none."""
         if entry.key not in records.entries:
             committed = records.committed(time.time(), besides=entry.key)
-            records.limit(self._limit).check(committed, entry.amounts)
+            limit = records.limit(self._limit)
+            limit.check(committed, entry.amounts)
+            if limit.epsilon is None:
+                _warn_unlimited(committed, entry.amounts)
             charged = replace(entry, time=entry.time or _now())
             records.append(tables, {"entry": charged.fields})
         return records.entries[entry.key]
+
+
+def _price(privacy: Privacy) -> Amounts:
+    """Return the price of a release, but for its samplers' distance from their laws."""
+    delta = privacy.charged_delta(cells=0, queries=0)
+    return Amounts(privacy.release_epsilon, delta, privacy.mu_squared)
+
+
+def _warn_unlimited(before: list[Amounts], new: Amounts) -> None:
+    """Warn if a release without a budget passes WARN_AT_EPSILON, or a doubling of it."""
+    spent = Budget().spent(before).epsilon
+    total = Budget().spent([*before, new]).epsilon
+    threshold = WARN_AT_EPSILON
+    while threshold <= spent:
+        threshold *= 2
+    if total >= threshold:
+        warnings.warn(
+            f"The releases of this ledger come to epsilon {total:.4g} by now, and no budget limits "
+            "them. Pass `ledger=PrivacyLedger(budget=..., path=...)`, or for many evaluations a "
+            "setting made by `for_run`.",
+            stacklevel=2,
+        )
 
 
 def _is_in_force(budget: Budget, records: Records) -> bool:
