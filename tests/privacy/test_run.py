@@ -154,7 +154,7 @@ def test_drawn_noise_loses_what_the_run_says() -> None:
     delta, error = simulated_delta(law, 1.0, trials=40_000)
     assert abs(delta - expected) < 4.9 * error
     assert expected <= gaussian_delta(gaussian_mu(EPSILON, DELTA), 1.0)
-    # power: a run with 5% less deviation is told apart
+    # power: a run with 5% less deviation shows
     less = Law(law.mechanism, law.parameter * Fraction(9, 10), law.shifts, law.shares)
     delta, error = simulated_delta(less, 1.0, trials=40_000)
     assert delta - 4.9 * error > expected

@@ -16,7 +16,7 @@ from torchmetrics_fed.release import Release
 class History:
     """The values of all evaluations so far, by name, with their deviations where these are known.
 
-    It holds numbers of releases, and no release: what it tells was told before.
+    It holds numbers that were computed from releases, and no release.
 
     Example:
         >>> import torch

@@ -141,19 +141,29 @@ class FederatedEvaluation(lightning.Callback):
         if not self.federated or trainer.sanity_checking:
             self._reset(trainer, pl_module)
 
-    @property
-    def state_key(self) -> str:
-        """The name of this callback in a checkpoint: a trainer may have several."""
-        arguments = f"{self.attribute!r}, {self.prefix!r}, {self.test_prefix!r}"
-        return f"{type(self).__name__}({arguments})"
+    def on_save_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        """Keep the values so far, so that a resumed run goes on with its trend."""
+        if self.trend:
+            checkpoint[self._checkpoint_key] = self.history.state
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the values so far, for a checkpoint: a resumed run goes on with its trend."""
-        return self.history.state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
         """Take over the values of a checkpoint."""
-        self.history = History.from_state(state_dict)
+        if self._checkpoint_key in checkpoint:
+            self.history = History.from_state(checkpoint[self._checkpoint_key])
+
+    @property
+    def _checkpoint_key(self) -> str:
+        return f"torchmetrics_fed history of {self.attribute!r}, {self.prefix!r}"
 
     on_test_start = on_validation_start
     on_test_epoch_end = on_validation_epoch_end
