@@ -100,16 +100,16 @@ def releases(epochs: int) -> tuple[list[Release], Tensor]:
     target = torch.arange(4000) % 2
     generator = torch.Generator().manual_seed(5)
     noise = torch.randn(4000, generator=generator)
-    found = []
+    made = []
     areas = []
     for epoch in range(epochs):
         scores = (noise + (0.5 + 0.1 * epoch) * target).sigmoid()
         for metric in (private, exact):
             metric.reset()
             metric.update(scores, target)
-        found.append(private.release())
+        made.append(private.release())
         areas.append(exact.compute().scalars["auroc"])
-    return found, torch.stack(areas)
+    return made, torch.stack(areas)
 
 
 def test_the_trend_of_releases_holds_the_exact_values() -> None:

@@ -49,6 +49,9 @@ FEWEST_EPOCHS = 3
 SMOOTHNESS: Floats = np.geomspace(1e-8, 1e2, 41)
 """The values of lambda that are tried: from a straight line to hardly any smoothing."""
 
+DEVIATION_CONFIDENCE = 0.95
+"""Confidence of the interval whose width is read as a deviation."""
+
 LEAST_DEVIATION = 1e-9
 """Standard deviation of a value at least: that of an exact release is 0."""
 
@@ -163,10 +166,6 @@ def deviation_of(release: Release, measure: TrendMeasure) -> Tensor:
         low, high = average_precision_interval(release, DEVIATION_CONFIDENCE)
     deviation: Tensor = (high - low).double() / (2 * _quantile(DEVIATION_CONFIDENCE))
     return deviation
-
-
-DEVIATION_CONFIDENCE = 0.95
-"""Confidence of the interval whose width is read as a deviation."""
 
 
 def smoothed(

@@ -29,10 +29,10 @@ def planned_evaluations(trainer: lightning.Trainer) -> int | None:
     interval = trainer.val_check_batch
     if not math.isfinite(epochs) or not isinstance(interval, int):
         return None
-    every = trainer.check_val_every_n_epoch
-    if every is None:  # the interval counts batches over all epochs
+    epochs_apart = trainer.check_val_every_n_epoch
+    if epochs_apart is None:  # the interval counts batches over all epochs
         return int(epochs * batches / interval)
-    return int(epochs * (batches // interval) / every)
+    return int(epochs * (batches // interval) / epochs_apart)
 
 
 def check_spending(trainer: lightning.Trainer, place: str, groups: Sequence[Group]) -> None:
@@ -49,11 +49,11 @@ def check_spending(trainer: lightning.Trainer, place: str, groups: Sequence[Grou
         if metric.spec.privacy.charges:
             by_ledger.setdefault(id(terms_of(metric).ledger), []).append(metric)
     evaluations = planned_evaluations(trainer)
-    for paying in by_ledger.values():
-        terms = terms_of(paying[0])
+    for private in by_ledger.values():
+        terms = terms_of(private[0])
         releases = None
         if evaluations is not None:
-            releases = evaluations * len(paying)
+            releases = evaluations * len(private)
         remark = terms.check_run(releases, clients=trainer.world_size)
         if remark:
             warnings.warn(f"{place}: {remark}", stacklevel=2)
