@@ -1,13 +1,20 @@
 """Coverage and width of confidence bands and intervals, and the width that they would need.
 
-    python -m benchmarks.bands --runs 400 --only "*"            # the ten cells of the documentation
-    python -m benchmarks.bands --shared FOLDER --runs 200       # all cells
+    python -m benchmarks.bands --population --runs 400          # of populations: the documentation
+    python -m benchmarks.bands --runs 400 --only "*"            # of the examples: ten cells
+    python -m benchmarks.bands --shared FOLDER --runs 200       # of the examples: all cells
 
-The score files are those of FOLDER/data/scores, with two queries at each epsilon; without FOLDER
-they are left out. The other cells are made here: other plans, clients with noise of their own, more
-clients than the noise was calibrated for, hard scores, and curves of a population, whose examples
-are drawn again in each run. A curve is held if all of it is in its band. After the mean width of an
-interval stands that of an oracle that knows the law of the errors: the width of the narrowest
+With ``--population``, intervals are those of a population whose examples are drawn again in each
+run (:mod:`benchmarks.populations`). After the coverage stands the mean width over the width that is
+needed: for a number the range of 95% of its estimates, for a curve the band around its mean that
+holds 95% of the estimated curves as a whole. A curve is held if all points from one in 10,000 on
+are in its band.
+
+Without it, intervals are those of the examples themselves. The score files are those of
+FOLDER/data/scores, with two queries at each epsilon; without FOLDER they are left out. The other
+cells are made here: other plans, clients with noise of their own, more clients than the noise was
+calibrated for, and hard scores. A curve is held if all of it is in its band. After the mean width
+of an interval stands that of an oracle that knows the law of the errors: the width of the narrowest
 interval around the same estimates that holds the truth as often as it should.
 """
 
@@ -16,6 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import expit
 from sklearn.metrics import (
     average_precision_score,
     precision_recall_curve,
@@ -32,7 +40,17 @@ from sklearn.metrics import (
 )
 
 from benchmarks.hard_scores import HARD, Scores
-from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, LocalDP, Privacy, Release
+from benchmarks.populations import POPULATIONS, Population, true_counts
+from torchmetrics_fed import (
+    CentralDP,
+    DistributedDP,
+    FederatedROC,
+    LocalDP,
+    Privacy,
+    Release,
+    ScoreGrid,
+)
+from torchmetrics_fed import functional as F
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.functional import (
     Band,
@@ -76,6 +94,28 @@ DOCUMENTED = (
 )
 """The cells of ``--only "*"``: ties, saturation, few positives, little data, epsilon 0.3 to 3."""
 
+LEAST_RATE = 1e-4
+"""Points of curves of a population are judged from this false positive rate, or recall, on."""
+
+LEAST_TIE = 2e-3
+"""Part of the positives in one bin from which on their scores are ties of the population."""
+
+LEAST_DEVIATION = 1e-9
+"""Least standard deviation of an estimate that a width is divided by."""
+
+RATES = np.unique(
+    np.concatenate([np.linspace(0.0, 1.0, 201)[1:-1], expit(np.linspace(-9.0, 9.0, 181))])
+)
+"""False positive rates, or recalls, at which the needed width of a band is measured."""
+
+OTHER_NUMBERS: dict[str, Callable[[F.Histograms], torch.Tensor]] = {
+    "Youden": lambda histograms: F.youden(histograms).value,
+    "best F1": lambda histograms: F.best_f1(histograms).value,
+    "Brier": lambda histograms: F.calibration_from_counts(histograms).brier_score,
+    "ECE": lambda histograms: F.calibration_from_counts(histograms).expected_calibration_error,
+}
+"""Numbers beside the areas."""
+
 Floats = NDArray[np.float64]
 Points = tuple[torch.Tensor, torch.Tensor]
 """The coordinates of points of a curve."""
@@ -106,17 +146,24 @@ class Truth(NamedTuple):
         )
 
     @classmethod
-    def population(cls, share: float, distance: float, deviation: float) -> Truth:
-        """Return the curves of normal scores, so far apart, with this share of positives."""
-        thresholds = np.linspace(-12 * deviation, 12 * deviation, 20_001)[::-1]
-        fpr = norm.sf(thresholds / deviation)
-        tpr = norm.sf((thresholds - distance) / deviation)
-        precision = share * tpr / (share * tpr + (1 - share) * fpr)
+    def population(cls, counts: Floats) -> Truth:
+        """Return the curves of a population that such counts on bins stand for."""
+        fp, tp = np.concatenate([np.zeros((2, 1)), counts[:, ::-1].cumsum(1)], 1)
+        fpr = fp / fp[-1]
+        recall = tp / tp[-1]
+        precision = tp[1:] / np.maximum(tp[1:] + fp[1:], 1.0)
+        # a bin with many scores is a tie, and the PR curve has a corner there
+        is_tied = np.diff(recall) > LEAST_TIE
+        corners = np.flatnonzero(is_tied)
+        pr_recall = np.concatenate([recall[1:], np.nextafter(recall[corners], 1.0)])
+        pr_precision = np.concatenate([precision, precision[corners]])
+        is_shown = (pr_recall >= LEAST_RATE) & (pr_recall <= 1 - LEAST_RATE)
+        is_roc_shown = (fpr >= LEAST_RATE) & (fpr <= 1 - LEAST_RATE)
         return cls(
-            roc=_points(fpr, tpr),
-            pr=_points(tpr, precision),
-            auroc=float(np.trapezoid(tpr, fpr)),
-            average_precision=float(np.trapezoid(precision, tpr)),
+            roc=_points(fpr[is_roc_shown], recall[is_roc_shown]),
+            pr=_points(pr_recall[is_shown], pr_precision[is_shown]),
+            auroc=float(np.trapezoid(recall, fpr)),
+            average_precision=float((np.diff(recall) * precision).sum()),
         )
 
 
@@ -136,8 +183,6 @@ class Cell(NamedTuple):
     draw: Callable[[], Scores]
     truth: Truth
     release: MakeRelease
-    population: bool = False
-    """Whether the truth is that of the population rather than of the scores."""
 
 
 class BandResult(NamedTuple):
@@ -155,10 +200,10 @@ def held(cell: Cell, confidence: float = 0.95) -> list[float]:
     """
     release = cell.release(cell.draw())
     truth = cell.truth
-    roc = roc_band(release, confidence, cell.population)
-    pr = precision_recall_band(release, confidence, cell.population)
-    auroc = auroc_interval(release, confidence, cell.population)
-    average_precision = average_precision_interval(release, confidence, cell.population)
+    roc = roc_band(release, confidence, of="examples")
+    pr = precision_recall_band(release, confidence, of="examples")
+    auroc = auroc_interval(release, confidence, of="examples")
+    average_precision = average_precision_interval(release, confidence, of="examples")
     results = [
         _band_result(roc, truth.roc),
         _band_result(pr, truth.pr),
@@ -250,19 +295,6 @@ def cells(shared: Path | None) -> Iterator[Cell]:
         yield from file_cells(shared)
     yield from synthetic("normal", normal(20_000, 0.3, 2.0, 1.5))
     yield from hard_cells()
-    truth = Truth.population(0.3, 2.0, 1.5)
-    settings = {
-        "exact counts": once(None),
-        "epsilon 1": once(CentralDP(1.0), "adaptive"),
-    }
-    for name, release in settings.items():
-        yield Cell(
-            name=f"population, {name}",
-            draw=lambda: normal(5_000, 0.3, 2.0, 1.5),
-            truth=truth,
-            release=release,
-            population=True,
-        )
 
 
 def file_cells(shared: Path) -> Iterator[Cell]:
@@ -333,6 +365,95 @@ def row(cell: Cell, runs: int, confidence: float) -> str:
     return f"| {cell.name} | {' | '.join(columns)} |"
 
 
+class Measured(NamedTuple):
+    """One value in one run: whether its interval or band holds the truth, the width, the error."""
+
+    holds: bool
+    width: float
+    errors: Floats
+    """Of the number, or of the curve at :data:`RATES`."""
+
+
+def population_row(
+    population: Population, runs: int, confidence: float, *, exact: bool
+) -> list[str]:
+    """Return coverage and width over need of both areas, both curves, and other numbers."""
+    counts = true_counts(population.law)
+    truth = Truth.population(counts)
+    edges = ScoreGrid.two_sided().edges
+    true_numbers = {
+        name: float(function(F.read(torch.from_numpy(counts), edges)))
+        for name, function in OTHER_NUMBERS.items()
+    }
+    privacy = None
+    if not exact:
+        privacy = CentralDP(population.epsilon)
+    generator = np.random.default_rng()
+    results: dict[str, list[Measured]] = defaultdict(list)
+    for _ in range(runs):
+        release = once(privacy)(population.law(generator, population.examples))
+        for name, measured in _measured(release, truth, true_numbers, confidence).items():
+            results[name].append(measured)
+    return [_summary(measured, confidence) for measured in results.values()]
+
+
+def _measured(
+    release: Release, truth: Truth, true_numbers: dict[str, float], confidence: float
+) -> dict[str, Measured]:
+    histograms = F.read(release)
+    results = {}
+    numbers: dict[str, tuple[Callable[[F.Histograms], torch.Tensor], float]] = {
+        "AUROC": (F.auroc_from_counts, truth.auroc),
+        "AP": (F.average_precision_from_counts, truth.average_precision),
+    }
+    numbers |= {name: (OTHER_NUMBERS[name], value) for name, value in true_numbers.items()}
+    for name, (function, value) in numbers.items():
+        low, high = F.intervals(release, function, confidence)["value"]
+        error = float(function(histograms)) - value
+        results[name] = Measured(bool(low <= value <= high), float(high - low), np.array([error]))
+        if name == "AP":
+            results |= _measured_curves(release, truth, confidence)
+    return results
+
+
+def _measured_curves(release: Release, truth: Truth, confidence: float) -> dict[str, Measured]:
+    curve = F.roc_from_counts(release)
+    tpr = np.interp(RATES, curve.fpr.numpy(), curve.tpr.numpy())
+    precision, recall, _ = F.precision_recall_from_counts(release)
+    order = np.searchsorted(recall.flip(0).numpy(), RATES)
+    at_recall = precision.flip(0).numpy()[np.minimum(order, len(recall) - 1)]
+    roc = _band_result(roc_band(release, confidence), truth.roc)
+    pr = _band_result(precision_recall_band(release, confidence), truth.pr)
+    return {"ROC": Measured(*roc, tpr), "PR": Measured(*pr, at_recall)}
+
+
+def _summary(measured: list[Measured], confidence: float) -> str:
+    """Return coverage, and mean width over the width that is needed."""
+    coverage = np.mean([result.holds for result in measured])
+    width = np.mean([result.width for result in measured])
+    errors = np.stack([result.errors for result in measured])
+    if errors.shape[1] == 1:
+        low, high = np.quantile(errors, [(1 - confidence) / 2, (1 + confidence) / 2])
+        need = float(high - low)
+    else:
+        centred = errors - errors.mean(0)
+        deviation = np.maximum(centred.std(0), LEAST_DEVIATION)
+        factor = np.quantile(np.abs(centred / deviation).max(1), confidence)
+        need = float(2 * factor * np.trapezoid(deviation, RATES))
+    return f"{coverage:.3f} ({width / max(need, LEAST_DEVIATION):.2f})"
+
+
+def print_populations(runs: int, confidence: float, only: str, *, exact: bool) -> None:
+    """Print the table of populations."""
+    names = ["AUROC", "AP", "ROC", "PR", *OTHER_NUMBERS]
+    print(f"Coverage at {confidence} and width over need, {runs} runs.\n")
+    print(f"| population | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}")
+    for name, population in POPULATIONS.items():
+        if only in name:
+            row = population_row(population, runs, confidence, exact=exact)
+            print(f"| {name} | {' | '.join(row)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -341,7 +462,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--confidence", type=float, default=0.95)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--population", action="store_true", help="intervals of populations")
+    parser.add_argument("--exact", action="store_true", help="of populations, from exact counts")
     arguments = parser.parse_args()
+    if arguments.population:
+        print_populations(
+            arguments.runs, arguments.confidence, arguments.only, exact=arguments.exact
+        )
+        return
     shared = None
     if arguments.shared:
         shared = Path(arguments.shared)

@@ -1,6 +1,6 @@
 """Area Error of every plan over that of the paper's estimator at its best Q, at the same epsilon.
 
-    python -m benchmarks.plans --shared FOLDER --runs 100 --large-runs 20
+    python -m benchmarks.plans --shared FOLDER --runs 100 --large-runs 20 --oracle
     python -m benchmarks.plans --shared FOLDER --data adult bank --plans adaptive earlier jump
     python -m benchmarks.plans --shared FOLDER --set PILOT_LEAVES=32 --set PILOT_FRACTION=4/64
 
@@ -8,15 +8,19 @@ The score files are those of FOLDER/data/scores. With --hard and --other, scores
 Noise is independent from run to run and from cell to cell. Errors are means; behind a ratio stands
 its standard error. With --csv the results are also written to a file.
 
+All PR curves are read alike: linear but for steps at bins of tied scores, or as --reading says.
+With --oracle, errors are also divided by those of an oracle that knows the densities
+(benchmarks/oracle.py), with its best number of leaves in hindsight.
+
 With --set, a constant of torchmetrics_fed.reconstruct.tuning has another value in this run: that is
 how the constants are tuned. Compare with a run without it.
 
 Beside the plans of the package there are
 
-    federation   the adaptive plan, over eight clients that each add their share of the noise others
-    carry_over after a release of other examples: of one half, for the curve of the other earlier
-    carry_over after a release of an earlier model: logits x 0.8, noise of deviation 0.5 jump
-    carry_over after a release of a model that had nothing to do with it
+    federation   the adaptive plan, over eight clients that each add their share of the noise
+    others       carry_over after a release of other examples: one half, for the curve of the other
+    earlier      carry_over after a release of an earlier model: logits x 0.8, noise of 0.5
+    jump         carry_over after a release of a model that had nothing to do with it
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -39,6 +43,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from benchmarks.hard_scores import HARD, Scores
+from benchmarks.oracle import LEAVES, Oracle
 from benchmarks.other_scores import OTHER
 from torchmetrics_fed import CentralDP, DistributedDP, FederatedROC, Release
 from torchmetrics_fed.functional import area_error_pr, area_error_roc
@@ -74,15 +79,6 @@ CLIENTS = 8
 LEAST_RATIO = 0.01
 """Ratios are at least this in geometric means: some errors are 0."""
 
-ORACLE = {0.1: (0.21, 0.19), 0.3: (0.31, 0.28), 1.0: (0.43, 0.37), 3.0: (0.46, 0.35)}
-"""Error over the paper's of flat leaves placed, filled and weighed by the true densities.
-
-Measured once on the score files, by epsilon: ROC, PR.
-"""
-
-SCORE_FILES = "Score files"
-"""Title of the table of score files."""
-
 CURVES = ("roc", "pr")
 """The curves whose errors are measured, in the order of columns."""
 
@@ -90,12 +86,18 @@ Errors = NDArray[np.float64]
 
 
 class Curves:
-    """One score file: its exact curves, and errors of private ones."""
+    """One score file: its exact curves, and errors of private ones.
 
-    def __init__(self, scores: Scores) -> None:
+    Args:
+        scores: targets and scores.
+        reading: how every estimated PR curve is read between its points.
+    """
+
+    def __init__(self, scores: Scores, reading: Reading = "binned") -> None:
         target, score = scores
         self.target = target
         self.score = score
+        self.reading: Reading = reading
         self._exact_roc = roc_curve(target, score, drop_intermediate=True)
         self._exact_pr = precision_recall_curve(target, score)
 
@@ -143,6 +145,23 @@ class Curves:
             errors.append(second._errors(second._release(metric), Aligned()))
         return np.array(errors)
 
+    def paper(self, epsilon: float, runs: int) -> list[Errors]:
+        """Return the errors of the paper's estimator, for each of ``QUANTILES``."""
+        return [
+            self.errors(epsilon, "paper", runs, quantiles=quantiles, reconstruction=PAPER)
+            for quantiles in QUANTILES
+        ]
+
+    def oracle(self, epsilon: float, runs: int) -> list[Errors]:
+        """Return the errors of the oracle, for each of ``LEAVES``."""
+        exact = self._release(FederatedROC())
+        generator = np.random.default_rng()
+        errors = []
+        for leaves in LEAVES:
+            oracle = Oracle(exact, leaves, generator)
+            errors.append(self.errors(epsilon, oracle.query, runs, reconstruction=oracle))
+        return errors
+
     def of(self, plan: str, epsilon: float, runs: int) -> Errors:
         """Return the errors of a plan of the package, or of one of this module."""
         if plan == "federation":
@@ -157,7 +176,8 @@ class Curves:
         if before == "others":
             is_first = generator.random(examples) < 0.5
             first = Curves((self.target[is_first], self.score[is_first]))
-            return first, Curves((self.target[~is_first], self.score[~is_first]))
+            rest = (self.target[~is_first], self.score[~is_first])
+            return first, Curves(rest, self.reading)
         noise = generator.normal(size=examples)
         logit = noise
         if before == "earlier":
@@ -176,9 +196,52 @@ class Curves:
             warnings.simplefilter("ignore", UserWarning)  # noise may leave a class empty
             roc = roc_from_tails(tails)
             pr = precision_recall_from_tails(tails)
-        # The paper's curves have no bins.
-        reading: Reading = "linear" if isinstance(reconstruction, Quantiles) else "binned"
-        return area_error_roc(roc, self._exact_roc), area_error_pr(pr, self._exact_pr, reading)
+        roc_error = area_error_roc(roc, self._exact_roc)
+        return roc_error, area_error_pr(pr, self._exact_pr, self.reading)
+
+
+class Measured(NamedTuple):
+    """The mean of errors or of ratios, and its standard error, each ``(2,)``: ROC, PR."""
+
+    mean: Errors
+    error: Errors
+
+    @classmethod
+    def of(cls, runs: Errors) -> Measured:
+        """Return the mean of the errors of several runs, ``(runs, 2)``."""
+        deviation = runs.std(0, ddof=1)
+        return cls(np.asarray(runs.mean(0)), np.asarray(deviation / np.sqrt(len(runs))))
+
+    @classmethod
+    def best(cls, settings: Sequence[Errors]) -> Measured:
+        """Return the least mean of several settings, for each curve by itself."""
+        measured = [cls.of(runs) for runs in settings]
+        means = np.array([setting.mean for setting in measured])
+        deviations = np.array([setting.error for setting in measured])
+        best = means.argmin(0)
+        return cls(means[best, [0, 1]], deviations[best, [0, 1]])
+
+    @classmethod
+    def geometric(cls, ratios: Sequence[Measured]) -> Measured:
+        """Return the geometric mean of ratios."""
+        means = np.array([ratio.mean for ratio in ratios]).clip(LEAST_RATIO)
+        relative = np.array([ratio.error for ratio in ratios]) / means
+        mean = np.exp(np.log(means).mean(0))
+        return cls(np.asarray(mean), np.asarray(mean * _norm(relative) / len(ratios)))
+
+    def over(self, other: Measured) -> Measured:
+        """Return the ratio to other errors."""
+        ratio = self.mean / other.mean
+        absolute = np.hypot(self.error, ratio * other.error) / other.mean
+        return Measured(ratio, np.asarray(absolute))
+
+    def __str__(self) -> str:
+        pairs = zip(self.mean, self.error, strict=True)
+        return " / ".join(f"{mean:.2f} ± {error:.2f}" for mean, error in pairs)
+
+
+def _norm(relative: Errors) -> Errors:
+    return np.asarray(np.sqrt(np.square(relative).sum(0)))
 
 
 @dataclass(frozen=True)
@@ -190,6 +253,10 @@ class Settings:
     """Runs of files with more than ``LARGE`` examples."""
     plans: tuple[str, ...]
     epsilons: tuple[float, ...]
+    oracle: bool
+    """Whether the oracle is measured, too."""
+    reading: Reading
+    """How the PR curves of all methods are read."""
 
 
 class Cell(NamedTuple):
@@ -197,65 +264,36 @@ class Cell(NamedTuple):
 
     scores: str
     epsilon: float
-    paper: Errors
-    """Errors of the paper's best Q, ``(2,)``: ROC, PR."""
-    paper_error: Errors
-    """Their standard errors."""
-    ratios: dict[str, Errors]
-    """Error of each plan over the paper's, ``(2,)``."""
-    errors: dict[str, Errors]
-    """Standard errors of the ratios."""
+    paper: Measured
+    """Errors of the paper's best Q."""
+    oracle: Measured | None
+    """Errors of the oracle's best number of leaves."""
+    plans: dict[str, Measured]
+    """Errors of each plan."""
 
 
 def cells(scores: dict[str, Scores], settings: Settings) -> Iterator[Cell]:
     """Measure file by file."""
     for name, file_scores in scores.items():
-        curves = Curves(file_scores)
-        is_large = len(curves.target) > LARGE
-        runs = settings.large_runs if is_large else settings.runs
+        curves = Curves(file_scores, settings.reading)
         for epsilon in settings.epsilons:
-            yield cell(name, curves, epsilon=epsilon, runs=runs, plans=settings.plans)
+            yield cell(name, curves, epsilon, settings)
 
 
-def cell(name: str, curves: Curves, *, epsilon: float, runs: int, plans: Sequence[str]) -> Cell:
+def cell(name: str, curves: Curves, epsilon: float, settings: Settings) -> Cell:
     """Measure one file at one epsilon."""
-    paper = [
-        curves.errors(epsilon, "paper", runs, quantiles=quantiles, reconstruction=PAPER)
-        for quantiles in QUANTILES
-    ]
-    means = np.array([_mean(errors) for errors in paper])
-    deviations = np.array([_standard_error(errors) for errors in paper])
-    best = means.argmin(0)
-    paper_mean = means[best, [0, 1]]
-    paper_error = deviations[best, [0, 1]]
-    ratios = {}
-    ratio_errors = {}
-    for plan in plans:
-        ours = curves.of(plan, epsilon, runs)
-        ratio = _mean(ours) / paper_mean
-        relative = np.hypot(_standard_error(ours) / _mean(ours), paper_error / paper_mean)
-        ratios[plan] = ratio
-        ratio_errors[plan] = ratio * relative
+    is_large = len(curves.target) > LARGE
+    runs = settings.large_runs if is_large else settings.runs
+    oracle = None
+    if settings.oracle:
+        oracle = Measured.best(curves.oracle(epsilon, runs))
     return Cell(
         scores=name,
         epsilon=epsilon,
-        paper=paper_mean,
-        paper_error=paper_error,
-        ratios=ratios,
-        errors=ratio_errors,
+        paper=Measured.best(curves.paper(epsilon, runs)),
+        oracle=oracle,
+        plans={plan: Measured.of(curves.of(plan, epsilon, runs)) for plan in settings.plans},
     )
-
-
-def _mean(errors: Errors) -> Errors:
-    return np.asarray(errors.mean(0))
-
-
-def _standard_error(errors: Errors) -> Errors:
-    return np.asarray(errors.std(0, ddof=1) / np.sqrt(len(errors)))
-
-
-def _geometric_mean(ratios: Errors) -> Errors:
-    return np.asarray(np.exp(np.log(ratios.clip(LEAST_RATIO)).mean(0)))
 
 
 def _numbers(values: Iterable[float], digits: int) -> str:
@@ -269,29 +307,35 @@ def table(title: str, measured: Iterator[Cell], plans: Sequence[str]) -> list[Ce
     done = []
     for row in measured:
         done.append(row)
-        columns = [row.scores, str(row.epsilon), _numbers(row.paper, 5)]
-        columns += [_ratio_column(row, plan) for plan in plans]
+        columns = [row.scores, str(row.epsilon), _numbers(row.paper.mean, 5)]
+        columns += [str(row.plans[plan].over(row.paper)) for plan in plans]
         print(f"| {' | '.join(columns)} |", flush=True)
     for plan in plans:
-        ratios = np.array([row.ratios[plan] for row in done])
-        mean = _numbers(_geometric_mean(ratios), 3)
-        print(f"\n{plan}: geometric mean {mean}, worst {_numbers(ratios.max(0), 2)}")
-        if title == SCORE_FILES:
-            print_beside_oracle(done, plan)
+        print_summary(done, plan)
     return done
 
 
-def _ratio_column(row: Cell, plan: str) -> str:
-    pairs = zip(row.ratios[plan], row.errors[plan], strict=True)
-    return " / ".join(f"{ratio:.2f} ± {error:.2f}" for ratio, error in pairs)
-
-
-def print_beside_oracle(done: Sequence[Cell], plan: str) -> None:
-    """Print the error of a plan over the oracle's, at each epsilon that both were measured at."""
-    for epsilon in sorted({row.epsilon for row in done} & set(ORACLE)):
-        ratios = np.array([row.ratios[plan] for row in done if row.epsilon == epsilon])
-        over = np.exp(np.log(ratios).mean(0)) / ORACLE[epsilon]
-        print(f"  epsilon {epsilon}: {_numbers(over, 2)} of the oracle's error")
+def print_summary(done: Sequence[Cell], plan: str) -> None:
+    """Print the error of a plan over the paper's, and over the oracle's at each epsilon."""
+    ratios = [row.plans[plan].over(row.paper) for row in done]
+    total = Measured.geometric(ratios)
+    worst = np.max([ratio.mean for ratio in ratios], axis=0)
+    median_error = np.median([ratio.error for ratio in ratios])
+    largest_error = np.max([ratio.error for ratio in ratios])
+    print(
+        f"\n{plan}: geometric mean {_numbers(total.mean, 3)} (standard error "
+        f"{_numbers(total.error, 3)}), worst {_numbers(worst, 2)}; standard error of a ratio "
+        f"{median_error:.2f} in the median, at most {largest_error:.2f}"
+    )
+    for epsilon in sorted({row.epsilon for row in done}):
+        over_oracle = [
+            row.plans[plan].over(row.oracle)
+            for row in done
+            if row.epsilon == epsilon and row.oracle is not None
+        ]
+        if over_oracle:
+            mean = Measured.geometric(over_oracle)
+            print(f"  epsilon {epsilon}: {mean} of the oracle's error")
 
 
 def files(shared: Path, names: list[str]) -> dict[str, Scores]:
@@ -350,18 +394,19 @@ def _value_like(present: Any, text: str) -> Any:
     return float(Fraction(text))
 
 
-def write_csv(path: Path, done: Sequence[Cell], plans: Sequence[str]) -> None:
-    """Write one row for each cell, plan and curve."""
-    header = ["scores", "epsilon", "plan", "curve", "paper", "paper_se", "ratio", "ratio_se"]
+def write_csv(path: Path, done: Sequence[Cell]) -> None:
+    """Write one row for each cell, method and curve."""
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(header)
+        writer.writerow(["scores", "epsilon", "method", "curve", "error", "error_se"])
         for row in done:
-            for plan in plans:
+            methods = {"paper": row.paper, **row.plans}
+            if row.oracle is not None:
+                methods["oracle"] = row.oracle
+            for method, errors in methods.items():
                 for place, curve in enumerate(CURVES):
-                    arrays = (row.paper, row.paper_error, row.ratios[plan], row.errors[plan])
-                    numbers = [f"{array[place]:.6g}" for array in arrays]
-                    writer.writerow([row.scores, row.epsilon, plan, curve, *numbers])
+                    numbers = [f"{array[place]:.6g}" for array in errors]
+                    writer.writerow([row.scores, row.epsilon, method, curve, *numbers])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -378,6 +423,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--other", action="store_true", help="scores of models that no constant was chosen on"
     )
+    result.add_argument("--oracle", action="store_true", help="compare with the oracle, too")
+    result.add_argument("--reading", choices=get_args(Reading), default="binned")
     result.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     result.add_argument(
         "--set",
@@ -399,13 +446,15 @@ def main(words: Sequence[str] | None = None) -> None:
         large_runs=arguments.large_runs,
         plans=tuple(arguments.plans),
         epsilons=tuple(arguments.epsilons),
+        oracle=arguments.oracle,
+        reading=arguments.reading,
     )
     for constant in arguments.set:
         print(f"{constant.name} = {constant.value} instead of {getattr(tuning, constant.name)}")
         constant.set()
     tables: dict[str, dict[str, Scores]] = {}
     if arguments.shared is not None and arguments.data:
-        tables[SCORE_FILES] = files(Path(arguments.shared), arguments.data)
+        tables["Score files"] = files(Path(arguments.shared), arguments.data)
     elif arguments.data:
         print(
             "No folder with score files: name one with --shared or TORCHMETRICS_FED_SHARED.",
@@ -420,7 +469,7 @@ def main(words: Sequence[str] | None = None) -> None:
     for title, scores in tables.items():
         done += table(title, cells(scores, settings), settings.plans)
     if arguments.csv is not None:
-        write_csv(arguments.csv, done, settings.plans)
+        write_csv(arguments.csv, done)
 
 
 if __name__ == "__main__":

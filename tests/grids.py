@@ -7,9 +7,15 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed import ScoreGrid
+from torchmetrics_fed.functional import Histograms, read
 from torchmetrics_fed.typing import GridName
 
-__all__ = ["bin_of", "centred", "grid_for"]
+__all__ = ["bin_of", "centred", "even", "grid_for"]
+
+
+def even(leaf: Tensor) -> Histograms:
+    """Leaf counts on even leaves over [0, 1]."""
+    return read(leaf, edges=torch.linspace(0, 1, leaf.shape[-1] + 1, dtype=torch.float64))
 
 
 def bin_of(scores: Tensor, grid: ScoreGrid) -> Tensor:

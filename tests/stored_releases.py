@@ -75,6 +75,7 @@ from torchmetrics_fed.privacy import Exact
 from torchmetrics_fed.release import Sum
 from torchmetrics_fed.release.query import LevelWeights
 from torchmetrics_fed.simulate import simulate
+from torchmetrics_fed.typing import IntervalOf
 
 __all__ = ["Case", "Difference", "compare", "fingerprint", "load", "readings", "rebuild"]
 
@@ -369,24 +370,25 @@ def _curve_readings(release: Release) -> dict[str, Tensor]:
 
 def _uncertainty_readings(release: Release) -> dict[str, Tensor]:
     values = {}
-    bands = {
-        "roc_band": functional.roc_band(release, CONFIDENCE),
-        "precision_recall_band": functional.precision_recall_band(release, CONFIDENCE),
-    }
-    for name, band in bands.items():
-        values[f"{name}.x"] = band.x
-        values[f"{name}.low"] = band.low
-        values[f"{name}.high"] = band.high
-    for target, population in (("examples", False), ("population", True)):
+    targets: tuple[IntervalOf, ...] = ("examples", "population")
+    for of in targets:
+        bands = {
+            "roc_band": functional.roc_band(release, CONFIDENCE, of),
+            "precision_recall_band": functional.precision_recall_band(release, CONFIDENCE, of),
+        }
+        for name, band in bands.items():
+            values[f"{name}.{of}.x"] = band.x
+            values[f"{name}.{of}.low"] = band.low
+            values[f"{name}.{of}.high"] = band.high
         intervals = {
-            "auroc_interval": functional.auroc_interval(release, CONFIDENCE, population),
+            "auroc_interval": functional.auroc_interval(release, CONFIDENCE, of),
             "average_precision_interval": functional.average_precision_interval(
-                release, CONFIDENCE, population
+                release, CONFIDENCE, of
             ),
         }
         for name, interval in intervals.items():
-            values[f"{name}.{target}.low"] = interval.low
-            values[f"{name}.{target}.high"] = interval.high
+            values[f"{name}.{of}.low"] = interval.low
+            values[f"{name}.{of}.high"] = interval.high
     return values
 
 

@@ -24,6 +24,9 @@ Groups: TypeAlias = int | Sequence[str] | None
 Validation = bool | Literal["deferred"]
 """Whether a batch is checked: at once, never, or at the release."""
 
+IntervalOf = Literal["population", "examples"]
+"""What an interval holds: the value of the population, or of all clients' own examples."""
+
 Floats: TypeAlias = NDArray[np.float64]
 
 Singles: TypeAlias = NDArray[np.float32]

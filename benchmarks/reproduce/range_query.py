@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.reproduce.errors import Curves
 from benchmarks.reproduce.smoothing import Norm, smooth
-from torchmetrics_fed.functional import precision_recall_from_counts, roc_from_counts
+from torchmetrics_fed.functional import precision_recall_from_counts, read, roc_from_counts
 
 __all__ = ["noisy_ranges", "range_curves"]
 
@@ -51,4 +51,5 @@ def range_curves(above: NDArray[np.float64], norm: Norm) -> Curves:
         tail[-1] = 1.0  # if the smoothed rate ends below 1, the rest lies at the lowest score
         tails.append(tail)
     leaves = torch.from_numpy(np.diff(tails)[:, ::-1] * total)
-    return Curves(roc_from_counts(leaves), precision_recall_from_counts(leaves))
+    histograms = read(leaves, edges=torch.from_numpy(scores))
+    return Curves(roc_from_counts(histograms), precision_recall_from_counts(histograms))

@@ -16,7 +16,7 @@ def main() -> None:
     logits = 1.5 * torch.randn(20_000, generator=generator) + 2.0 * target - 2.0
     metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
     metric.update(logits.sigmoid(), target)
-    fig, _ = net_benefit(metric.release(), confidence=0.95, population=True).plot()
+    fig, _ = net_benefit(metric.release(), confidence=0.95).plot()
     fig.savefig(Path(__file__).with_suffix(".png"), dpi=150)
 
 

@@ -35,4 +35,5 @@ class NaiveROC(Metric):
     def compute(self) -> ROCCurve:
         self.draws += 1
         noise = np.random.default_rng().geometric(1 - np.exp(-self.epsilon), (2, 2, self.bins))
-        return roc_from_counts((self.counts + torch.from_numpy(noise[0] - noise[1])).clamp(min=0))
+        noisy = (self.counts + torch.from_numpy(noise[0] - noise[1])).clamp(min=0)
+        return roc_from_counts(noisy, edges=torch.linspace(0, 1, self.bins + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics_fed import (
     CentralDP,
     FederatedAUROC,
+    FederatedConfusionMatrix,
+    FederatedLogLoss,
+    FederatedRecallAtFixedPrecision,
     FederatedROC,
+    FederatedScoreAtThreshold,
     InputError,
     LocalDP,
     PrivacyLedger,
@@ -153,6 +158,59 @@ def test_a_curve_given_to_log_is_refused_before_it_is_released(habit: str, tmp_p
     with pytest.raises(ReleaseError, match="Log FederatedAUROC"):
         trained(Model(metric, habit=habit), tmp_path)
     assert len(ledger) == 0
+
+
+@pytest.mark.parametrize("habit", ["update", "forward"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        partial(FederatedScoreAtThreshold, "f1"),
+        partial(FederatedRecallAtFixedPrecision, 0.6, with_threshold=False),
+        FederatedLogLoss,
+    ],
+    ids=["score", "operating point", "loss"],
+)
+def test_a_number_is_logged(build: Any, habit: str, tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    model = Model(build(privacy=CentralDP(1.0), ledger=ledger), habit=habit)
+    trainer = trained(model, tmp_path)
+    assert trainer.callback_metrics["area"].isfinite()
+    assert len(ledger) == EPOCHS + 1
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [FederatedConfusionMatrix, partial(FederatedRecallAtFixedPrecision, 0.6)],
+    ids=["confusion matrix", "operating point"],
+)
+def test_several_numbers_given_to_log_are_refused_with_a_remedy(
+    metric: Any, tmp_path: Path
+) -> None:
+    ledger = PrivacyLedger()
+    with pytest.raises(ReleaseError, match=r"FederatedScoreAtThreshold.*with_threshold=False"):
+        trained(Model(metric(privacy=CentralDP(1.0), ledger=ledger), habit="update"), tmp_path)
+    assert len(ledger) == 0
+
+
+def test_the_callback_logs_every_score_of_a_confusion_matrix(tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    metrics = federated_collection(
+        metrics={
+            "confusion": FederatedConfusionMatrix,
+            "f1": partial(FederatedScoreAtThreshold, "f1"),
+            "recall": partial(FederatedRecallAtFixedPrecision, 0.6),
+        },
+        privacy=CentralDP(1.0),
+        ledger=ledger,
+    )
+    logger = Figures()
+    trainer = trained(Model(metrics), tmp_path, FederatedEvaluation("metrics"), logger=logger)
+    assert len(ledger) == EPOCHS
+    logged = trainer.callback_metrics
+    assert torch.equal(logged["val_f1"], logged["val_confusion_f1"])
+    assert 0 <= logged["val_accuracy"] <= 1
+    assert {"val_recall_value", "val_recall_threshold"} <= set(logged)
+    assert sorted(set(logger.figures)) == ["val_confusion", "val_recall"]
 
 
 def test_areas_of_several_classes_given_to_log_are_refused_before_they_are_released(

@@ -158,5 +158,5 @@ def test_what_was_spent_shows_in_the_repr(scored: tuple[Tensor, Tensor]) -> None
 
 
 def test_unknown_metrics_are_named() -> None:
-    with pytest.raises(InputError, match="accuracy"):
-        federated_collection(metrics=["accuracy"])
+    with pytest.raises(InputError, match="exact_match"):
+        federated_collection(metrics=["exact_match"])

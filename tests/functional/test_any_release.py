@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.grids import even
 from torchmetrics_fed import CentralDP, Query, Reconstruction, Release, ScoreGrid, Spec, paper
 from torchmetrics_fed.counting import Tree
 from torchmetrics_fed.functional import (
@@ -16,13 +17,19 @@ from torchmetrics_fed.functional import (
     auroc_from_counts,
     average_precision_from_counts,
     best_f1,
+    brier_score,
+    calibration_error,
     calibration_from_counts,
     calibration_line,
     confusion_at,
     cumulative_gains,
     det_from_counts,
+    equal_error_rate,
+    hinge_loss,
     kolmogorov_smirnov,
     least_cost,
+    log_auc,
+    log_loss,
     mann_whitney_u,
     net_benefit,
     population_stability_index,
@@ -52,7 +59,13 @@ FRACTIONS: dict[str, Values] = {
     "average_precision": lambda source: (average_precision_from_counts(source),),
     "det": det_from_counts,
     "gain": lambda source: precision_recall_gain_from_counts(source)[:3],
-    "calibration": lambda source: calibration_from_counts(source)[:4],
+    "calibration": lambda source: calibration_from_counts(source)[:3],
+    "observed": lambda source: (calibration_from_counts(source).observed.nan_to_num(),),
+    "calibration_error_l2": lambda source: (calibration_error(source, norm="l2"),),
+    "calibration_error_max": lambda source: (calibration_error(source, norm="max"),),
+    "brier_score": lambda source: (brier_score(source),),
+    "equal_error_rate": lambda source: (equal_error_rate(source),),
+    "log_auc": lambda source: (log_auc(source),),
     "recall_at_precision": lambda source: recall_at_precision(source, 0.7),
     "precision_at_recall": lambda source: precision_at_recall(source, 0.7),
     "sensitivity_at_specificity": lambda source: sensitivity_at_specificity(source, 0.7),
@@ -88,10 +101,27 @@ def releases(query: Query, number: int) -> Iterator[Release]:
         yield Release((Sum(SPEC, query, cells),))
 
 
+MAY_BE_UNDEFINED = ("cohen_kappa", "positive_likelihood_ratio", "negative_likelihood_ratio")
+"""Scores that are NaN where a class, or a call, has no examples."""
+
+
+def check_scores(source: Histograms) -> None:
+    """Scores at a threshold are fractions, correlations or ratios; only some may be NaN."""
+    for name, value in confusion_at(source, 0.3).scalars.items():
+        if name in MAY_BE_UNDEFINED:
+            value = value[~value.isnan()]
+        lowest = -1 if name in ("matthews_corrcoef", "cohen_kappa") else 0
+        highest = torch.inf if name.endswith("likelihood_ratio") else 1 + 1e-12
+        assert bool(((value >= lowest - 1e-12) & (value <= highest)).all()), name
+
+
 def check(source: Histograms) -> None:
     for name, function in FRACTIONS.items():
         for value in function(source):
             assert bool(((value >= 0) & (value <= 1)).all()), name
+    check_scores(source)
+    assert bool(((log_loss(source) >= 0) & log_loss(source).isfinite()).all())
+    assert bool(((hinge_loss(source) >= 0) & (hinge_loss(source) <= 2)).all())
     leaf = source.leaf.double().clamp(min=0)
     negatives, positives = leaf.sum(-1).unbind(-1)
     u = mann_whitney_u(source)
@@ -117,7 +147,7 @@ def test_any_release_gives_values_in_range(
     leaves = [
         read(release, reconstruction=reconstruction).leaf for release in releases(query, RELEASES)
     ]
-    check(read(torch.stack(leaves), reconstruction=reconstruction))
+    check(read(torch.stack(leaves), edges=SPEC.grid.edges, reconstruction=reconstruction))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +172,7 @@ def test_a_release_has_the_values_of_its_leaf_counts(
 ) -> None:
     for release in releases(query, 48):
         source = read(release, reconstruction=reconstruction)
-        leaves = read(source.leaf, reconstruction=reconstruction)
+        leaves = read(source.leaf, edges=SPEC.grid.edges, reconstruction=reconstruction)
         for name, function in FRACTIONS.items():
             for value, expected in zip(function(source), function(leaves), strict=True):
                 assert torch.equal(value, expected), name
@@ -155,7 +185,7 @@ def test_classes_of_almost_nothing(small: float) -> None:
     leaf[0, 1, 0] = small
     leaf[1, 1] = 1e15
     leaf[1, 0, 3] = small
-    check(read(leaf))
+    check(even(leaf))
 
 
 def check_bounds(

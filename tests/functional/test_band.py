@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -98,19 +97,19 @@ def test_scores_of_exactly_0_and_1_are_ties_that_nothing_is_allowed_for(name: st
     area = roc_auc_score(target, preds)
     average_precision = average_precision_score(target, preds)
     for interval, truth in (
-        (auroc_interval(release), area),
-        (average_precision_interval(release), average_precision),
+        (auroc_interval(release, of="examples"), area),
+        (average_precision_interval(release, of="examples"), average_precision),
     ):
         assert float(interval.low) - 1e-12 <= truth <= float(interval.high) + 1e-12
         assert width(interval) < 0.002
-    assert area_of(roc_band(release)) < 0.02
-    assert area_of(precision_recall_band(release)) < 0.02
+    assert area_of(roc_band(release, of="examples")) < 0.02
+    assert area_of(precision_recall_band(release, of="examples")) < 0.02
 
 
 @pytest.mark.parametrize("name", ENDS)
 def test_a_private_release_finds_ties_at_the_ends(name: str) -> None:
     preds, target = ENDS[name]
-    interval = auroc_interval(released(preds, target, privacy=CentralDP(1.0)))
+    interval = auroc_interval(released(preds, target, privacy=CentralDP(1.0)), of="examples")
     truth = roc_auc_score(target.numpy(), preds.numpy())
     assert width(interval) < 0.025
     assert abs(float(interval.low + interval.high) / 2 - truth) < 0.025
@@ -132,16 +131,16 @@ def test_the_band_is_the_same_again_and_costs_nothing(
 
 
 @pytest.mark.parametrize("band_of", [roc_band, precision_recall_band])
-def test_bands_are_wider_with_more_confidence_less_epsilon_and_sampling(
+def test_bands_are_wider_with_more_confidence_and_less_epsilon(
     scored: Scored,
     band_of: Callable[..., Band],
 ) -> None:
     release = released(*scored, privacy=CentralDP(1.0), plan="single")
     noisier = released(*scored, privacy=CentralDP(0.1), plan="single")
-    area = area_of(band_of(release))
-    assert area < area_of(band_of(release, 0.99))
-    assert area < area_of(band_of(release, population=True))
-    assert area < area_of(band_of(noisier))
+    for of in ("population", "examples"):
+        area = area_of(band_of(release, of=of))
+        assert area < area_of(band_of(release, 0.99, of))
+        assert area < area_of(band_of(noisier, of=of))
 
 
 @pytest.mark.parametrize("interval_of", [auroc_interval, average_precision_interval])
@@ -151,18 +150,10 @@ def test_intervals_are_wider_with_less_epsilon_and_sampling(
 ) -> None:
     release = released(*scored, privacy=CentralDP(1.0), plan="single")
     noisier = released(*scored, privacy=CentralDP(0.1), plan="single")
-    assert width(interval_of(release)) < width(interval_of(release, population=True))
-    assert width(interval_of(release)) < width(interval_of(noisier))
-
-
-def test_sampling_error_is_delongs(scored: Scored) -> None:
-    preds, target = scored
-    metric = FederatedAUROC(confidence=0.95)
-    metric.update(preds, target)
-    low, high = metric.interval(population=True)
-    wins = (preds[target == 1][:, None] > preds[target == 0][None]).double()
-    deviation = math.sqrt(wins.mean(1).var() / len(wins) + wins.mean(0).var() / wins.shape[1])
-    assert float(high - low) == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+    exact = released(*scored)
+    assert width(interval_of(exact, of="examples")) < width(interval_of(exact))
+    for of in ("population", "examples"):
+        assert width(interval_of(release, of=of)) < width(interval_of(noisier, of=of))
 
 
 def test_each_class_has_its_band() -> None:
@@ -189,10 +180,12 @@ def test_a_class_lost_in_the_noise_is_unknown() -> None:
 def test_what_cannot_be_banded_is_refused() -> None:
     with pytest.raises(InputError, match=r"confidence.*0\.99"):
         FederatedROC(confidence=1.0)
-    with pytest.raises(InputError, match="average=None"):
-        FederatedAUROC("multiclass", num_classes=3, confidence=0.95)
-    with pytest.raises(InputError, match="max_fpr"):
-        FederatedAUROC(max_fpr=0.5, confidence=0.95)
+    with pytest.raises(InputError, match="ovr"):
+        FederatedAUROC("multiclass", num_classes=3, multi_class="ovo", confidence=0.95)
+    with pytest.raises(InputError, match="a mean of curves has no band"):
+        FederatedAUROC("multiclass", num_classes=3, confidence=0.95).band()
+    with pytest.raises(InputError, match="`of`"):
+        roc_band(FederatedROC().release(), of=cast(Any, "everything"))
     with pytest.raises(InputError, match="built with `confidence`"):
         FederatedROC().band()
     ovo = FederatedROC("multiclass", num_classes=3, multi_class="ovo")
@@ -200,7 +193,7 @@ def test_what_cannot_be_banded_is_refused() -> None:
     with pytest.raises(InputError, match="ovr"):
         roc_band(ovo.release())
     with pytest.raises(InputError, match="binning"):
-        auroc_interval(FederatedROC().release(), binning=2.0)
+        auroc_interval(FederatedROC().release(), of="examples", binning=2.0)
 
 
 def test_plots_shade_the_band(scored: Scored) -> None:

@@ -1,79 +1,17 @@
-"""Confusion matrices and predictive values against scikit-learn on binned scores."""
+"""Predictive values against scikit-learn on binned scores."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from sklearn.metrics import confusion_matrix, precision_score
+from sklearn.metrics import precision_score
 from torch import Tensor
 
 from tests.functional.scores import Scored, rounded
+from tests.grids import even
 from torchmetrics_fed import CentralDP, FederatedROC, InputError, ScoreGrid
-from torchmetrics_fed.functional import confusion_at, predictive_values
+from torchmetrics_fed.functional import predictive_values
 from torchmetrics_fed.functional.curve import count
-
-
-@pytest.mark.parametrize("edge", [0, 1, 20, 32, 63, 64])
-def test_the_confusion_matrix_is_scikit_learns_at_an_edge(
-    scored: Scored,
-    grid: ScoreGrid,
-    binned: Tensor,
-    edge: int,
-) -> None:
-    target = scored[1]
-    at = grid.edges[edge].item()
-    matrix, threshold = confusion_at(count(*scored, grid=grid), at)
-    assert threshold.item() == at
-    assert matrix.dtype == torch.int64
-    assert matrix.tolist() == confusion_matrix(target, binned >= at, labels=[0, 1]).tolist()
-
-
-@pytest.mark.parametrize(
-    ("threshold", "edge"),
-    [(0.3, 0.25), (0.45, 0.5), (0.375, 0.25), (-7.0, 0.0), (7.0, 1.0)],
-)
-def test_elsewhere_it_is_that_of_the_nearest_edge(
-    threshold: float,
-    edge: float,
-) -> None:
-    leaf = torch.tensor([[4, 3, 2, 1], [1, 2, 3, 4]])
-    result = confusion_at(leaf, threshold)
-    expected = confusion_at(leaf, edge)
-    assert result.threshold.item() == edge
-    assert torch.equal(result.matrix, expected.matrix)
-
-
-def test_confusion_has_the_leading_axes_of_the_counts_and_keeps_fractions() -> None:
-    generator = torch.Generator().manual_seed(1)
-    leaf = torch.rand(3, 4, 2, 16, dtype=torch.float64, generator=generator)
-    result = confusion_at(leaf, 0.25)
-    assert result.matrix.shape == (3, 4, 2, 2)
-    assert torch.allclose(result.matrix.sum(-1), leaf.sum(-1), rtol=0, atol=1e-12)
-    assert torch.equal(result.matrix[1, 2], confusion_at(leaf[1, 2], 0.25).matrix)
-
-
-def test_a_single_example_and_none() -> None:
-    single = confusion_at(torch.tensor([[0, 0], [0, 1]]), 0.5)
-    assert single.matrix.tolist() == [[0, 0], [0, 1]]
-    empty = confusion_at(torch.zeros(2, 2, dtype=torch.int64), 0.5)
-    assert empty.matrix.tolist() == [[0, 0], [0, 0]]
-
-
-@pytest.mark.parametrize("threshold", [float("nan"), float("inf")])
-def test_a_threshold_is_a_number(threshold: float) -> None:
-    with pytest.raises(InputError, match="threshold"):
-        confusion_at(torch.ones(2, 2), threshold)
-
-
-@pytest.mark.parametrize("threshold", [1e-300, 1e-20, 1.0])
-def test_the_ends_of_a_two_sided_grid_are_exact(threshold: float) -> None:
-    scores = torch.tensor([0.0, 0.0, 0.0, 0.5, 1.0, 1.0])
-    target = torch.tensor([0, 0, 1, 1, 0, 1])
-    result = confusion_at(count(scores, target), threshold)
-    expected = confusion_matrix(target.numpy(), (scores.double() >= threshold).numpy())
-    assert result.matrix.tolist() == expected.tolist()
-    above_all = confusion_at(count(scores, target), 2.0)
-    assert above_all.matrix[:, 1].sum() == 0
 
 
 @pytest.mark.parametrize("prevalence", [None, 0.02, 0.5])
@@ -107,8 +45,8 @@ def test_intervals_of_exact_counts_are_points_and_those_of_samples_wilsons(
     metric = FederatedROC()
     metric.update(*scored)
     release = metric.release()
-    exact = predictive_values(release, 0.5, confidence=0.95)
-    sampled = predictive_values(release, 0.5, confidence=0.95, population=True)
+    exact = predictive_values(release, 0.5, confidence=0.95, of="examples")
+    sampled = predictive_values(release, 0.5, confidence=0.95)
     assert exact.intervals is not None
     assert sampled.intervals is not None
     for value, interval in zip(exact[:2], exact.intervals, strict=True):
@@ -144,7 +82,7 @@ def test_a_class_lost_in_the_noise_is_unknown() -> None:
 
 
 def test_a_call_that_no_example_gets_has_the_value_1() -> None:
-    assert predictive_values(torch.tensor([[3, 1], [1, 3]]), 1.0).positive == 1
+    assert predictive_values(even(torch.tensor([[3, 1], [1, 3]])), 1.0).positive == 1
 
 
 def test_a_prevalence_is_a_fraction() -> None:

@@ -18,7 +18,7 @@ from torchmetrics.functional.classification import (
 )
 
 from tests.functional.scores import Scored, rounded
-from tests.grids import bin_of, centred
+from tests.grids import bin_of, centred, even
 from torchmetrics_fed import InputError, ScoreGrid
 from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.functional.operating import (
@@ -114,32 +114,32 @@ def test_it_is_the_best_of_all_thresholds(
 def test_a_rate_of_exactly_the_minimum_will_do() -> None:
     # specificity 1 - 9/10 at 0.5, a little below 0.1 in float64
     leaf = torch.tensor([[1, 9], [1, 1]])
-    assert plain(sensitivity_at_specificity(leaf, 0.1)) == (0.5, 0.5)
+    assert plain(sensitivity_at_specificity(even(leaf), 0.1)) == (0.5, 0.5)
     leaf = torch.tensor([[5, 2], [7, 15]])  # 15/22 * 22 is a little below 15
-    assert plain(recall_at_precision(leaf, 15 / 17)) == (15 / 22, 0.5)
+    assert plain(recall_at_precision(even(leaf), 15 / 17)) == (15 / 22, 0.5)
 
 
 def test_of_equal_points_the_highest_threshold_is_given() -> None:
     leaf = torch.tensor([[3, 0, 0, 0, 1], [1, 0, 0, 3, 0]])
-    assert youden(leaf).threshold.item() == pytest.approx(0.6)
-    assert recall_at_precision(leaf, 0.7).threshold.item() == pytest.approx(0.6)
+    assert youden(even(leaf)).threshold.item() == pytest.approx(0.6)
+    assert recall_at_precision(even(leaf), 0.7).threshold.item() == pytest.approx(0.6)
     # but of equal precision, the most recall, as in torchmetrics
     leaf = torch.tensor([[1, 1, 0, 1], [0, 1, 0, 1]])
-    assert plain(precision_at_recall(leaf, 0.5)) == (0.5, 0.25)
+    assert plain(precision_at_recall(even(leaf), 0.5)) == (0.5, 0.25)
 
 
 @pytest.mark.parametrize("function", [function for function, *_ in FIXED])
 def test_leading_axes(function: Any, stacked: Tensor) -> None:
-    points = function(stacked, 0.6)
+    points = function(even(stacked), 0.6)
     assert points.value.shape == points.threshold.shape == (3, 4)
-    assert (points.value[1, 2], points.threshold[1, 2]) == function(stacked[1, 2], 0.6)
+    assert (points.value[1, 2], points.threshold[1, 2]) == function(even(stacked[1, 2]), 0.6)
 
 
 @pytest.mark.parametrize("function", [function for function, _ in FREE])
 def test_leading_axes_of_the_rest(function: Any, stacked: Tensor) -> None:
-    points = function(stacked)
+    points = function(even(stacked))
     assert points.value.shape == points.threshold.shape == (3, 4)
-    assert (points.value[1, 2], points.threshold[1, 2]) == function(stacked[1, 2])
+    assert (points.value[1, 2], points.threshold[1, 2]) == function(even(stacked[1, 2]))
 
 
 @pytest.mark.filterwarnings("ignore:No (positive|negative) examples")
@@ -147,18 +147,18 @@ def test_without_a_class() -> None:
     no_positives = torch.tensor([[1, 2], [0, 0]])
     no_negatives = torch.tensor([[0, 0], [0, 1]])
     for function, _, best, _ in FIXED:
-        value = function(no_positives, 0.0).value.item()
+        value = function(even(no_positives), 0.0).value.item()
         assert value == {"specificity": 1, "recall": 0, "precision": 0}[best]
-        assert plain(function(no_negatives, 0.9)) == (1, 0.5)
-    assert plain(specificity_at_sensitivity(no_positives, 0.1)) == (0, 1)  # none qualifies
-    assert plain(youden(no_positives)) == plain(youden(no_negatives)) == (0, 1)
-    assert plain(best_f1(no_positives)) == (0, 1)
-    assert plain(best_f1(no_negatives)) == (1, 0.5)
+        assert plain(function(even(no_negatives), 0.9)) == (1, 0.5)
+    assert plain(specificity_at_sensitivity(even(no_positives), 0.1)) == (0, 1)  # none qualifies
+    assert plain(youden(even(no_positives))) == plain(youden(even(no_negatives))) == (0, 1)
+    assert plain(best_f1(even(no_positives))) == (0, 1)
+    assert plain(best_f1(even(no_negatives))) == (1, 0.5)
 
 
 def test_a_missing_class_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="No positive"):
-        youden(torch.tensor([[1, 2], [0, 0]]))
+        youden(even(torch.tensor([[1, 2], [0, 0]])))
 
 
 @pytest.mark.parametrize("minimum", [-0.1, 1.1, 90, float("nan")])
@@ -223,14 +223,14 @@ def test_the_kolmogorov_smirnov_distance_is_scipys(
 
 
 def test_leading_axes_of_the_kolmogorov_smirnov_distance(stacked: Tensor) -> None:
-    distances = kolmogorov_smirnov(stacked)
+    distances = kolmogorov_smirnov(even(stacked))
     assert distances.shape == (3, 4)
-    assert torch.equal(distances[1, 2], kolmogorov_smirnov(stacked[1, 2]))
+    assert torch.equal(distances[1, 2], kolmogorov_smirnov(even(stacked[1, 2])))
 
 
 def test_the_kolmogorov_smirnov_distance_of_perfect_and_of_equal_scores() -> None:
-    assert kolmogorov_smirnov(torch.eye(2)).item() == 1
-    assert kolmogorov_smirnov(torch.ones(2, 5)).item() == 0
+    assert kolmogorov_smirnov(even(torch.eye(2))).item() == 1
+    assert kolmogorov_smirnov(even(torch.ones(2, 5))).item() == 0
 
 
 @pytest.mark.parametrize(
@@ -239,4 +239,4 @@ def test_the_kolmogorov_smirnov_distance_of_perfect_and_of_equal_scores() -> Non
 )
 def test_the_kolmogorov_smirnov_distance_without_a_class_is_0(counts: list[list[int]]) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
-        assert kolmogorov_smirnov(torch.tensor(counts)).item() == 0
+        assert kolmogorov_smirnov(even(torch.tensor(counts))).item() == 0

@@ -59,7 +59,7 @@ def test_the_line_is_scikit_learns(
 
 
 def test_its_sampling_error_is_that_of_the_likelihood(scored: Scored) -> None:
-    line = calibration_line(released(*scored), 0.95, population=True)
+    line = calibration_line(released(*scored), 0.95)
     assert line.intervals is not None
     x = np.stack([np.ones(len(scored[0])), logits(scored[0].numpy())])
     rate = 1 / (1 + np.exp(-(line.intercept.item() + line.slope.item() * x[1])))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.metrics import roc_curve
+from torch import Tensor
 from torchmetrics.classification import BinaryROC
+from torchmetrics.functional.classification import binary_logauc
 
-from tests.functional.scores import Scored
-from torchmetrics_fed import Reconstruction, ScoreGrid, paper
+from tests.functional.scores import Scored, rounded
+from tests.grids import even
+from torchmetrics_fed import InputError, Reconstruction, ScoreGrid, paper
 from torchmetrics_fed.functional import (
     area_error_roc,
+    count,
+    log_auc,
     roc,
     roc_from_counts,
     roc_from_quantiles,
@@ -92,9 +99,9 @@ def test_quantiles_from_the_tree_come_close_to_exact_ones(scored: Scored) -> Non
 
 def test_counts_may_have_leading_axes() -> None:
     leaf = torch.randint(0, 9, (3, 2, 16)) + 1
-    curves = roc_from_counts(leaf)
+    curves = roc_from_counts(even(leaf))
     for index in range(3):
-        assert torch.equal(curves.tpr[index], roc_from_counts(leaf[index]).tpr)
+        assert torch.equal(curves.tpr[index], roc_from_counts(even(leaf[index])).tpr)
 
 
 @pytest.mark.parametrize(("label", "warning"), [(0, "No positive"), (1, "No negative")])
@@ -117,3 +124,43 @@ def test_known_support_makes_ties_exact() -> None:
     grid = ScoreGrid.from_edges([-0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1])
     curve = roc(scores, target, grid=grid)
     assert area_error_roc(curve, roc_curve(target, scores)) < 1e-12
+
+
+# torchmetrics 1.6 copies a tensor in a way that torch warns of
+COPY_WARNING = pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+
+
+@COPY_WARNING
+@pytest.mark.parametrize("fpr_range", [(0.001, 0.1), (0.01, 1.0), (0.2, 0.3)])
+def test_the_log_area_is_torchmetrics(scored: Scored, fpr_range: tuple[float, float]) -> None:
+    """With a curve at 4,096 thresholds in place of one at every score."""
+    expected = binary_logauc(*scored, fpr_range=fpr_range).item()
+    assert log_auc(count(*scored), fpr_range).item() == pytest.approx(expected, abs=1e-3)
+
+
+@COPY_WARNING
+def test_the_log_area_of_the_same_curve_is_torchmetrics(
+    scored: Scored, grid: ScoreGrid, binned: Tensor
+) -> None:
+    expected = binary_logauc(binned, scored[1]).item()
+    assert log_auc(count(*scored, grid=grid)).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_log_areas_of_classes_and_their_averages(stacked: Tensor) -> None:
+    areas = log_auc(even(stacked), (0.01, 1.0))
+    assert areas.shape == (3, 4)
+    assert torch.equal(areas[1, 2], log_auc(even(stacked[1, 2]), (0.01, 1.0)))
+    classes = even(stacked[0])
+    mean = log_auc(classes, (0.01, 1.0), average="macro")
+    assert mean.item() == rounded(areas[0].mean().item())
+
+
+@pytest.mark.parametrize("fpr_range", [(0.0, 0.1), (0.2, 0.1), (0.1, 1.5), 0.1])
+def test_a_log_area_needs_two_rates(fpr_range: Any) -> None:
+    with pytest.raises(InputError, match="`fpr_range`"):
+        log_auc(even(torch.ones(2, 2)), fpr_range)
+
+
+def test_the_log_area_without_a_class_is_0() -> None:
+    with pytest.warns(UserWarning, match="No positive examples"):
+        assert log_auc(even(torch.tensor([[1, 1], [0, 0]]))).item() == 0

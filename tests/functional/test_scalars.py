@@ -10,16 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.grids import even
 from torchmetrics_fed import Release, ScoreGrid, Spec, functional
 from torchmetrics_fed.functional import (
+    SCORE_NAMES,
     DETCurve,
     Drift,
+    Histograms,
     area_under_gain,
     auroc_from_counts,
     average_precision_from_counts,
     best_f1,
+    brier_score,
+    calibration_error,
     calibration_from_counts,
     calibration_line,
+    confusion_at,
     cumulative_gains,
     det_from_counts,
     net_benefit,
@@ -27,15 +33,18 @@ from torchmetrics_fed.functional import (
     precision_recall_from_counts,
     precision_recall_gain_from_counts,
     predictive_values,
+    recalibrate,
     roc_from_counts,
+    score_at_threshold,
 )
+from torchmetrics_fed.functional.confusion import ScoreName
 
 Twin = Callable[[Tensor], Tensor]
 
 
-def equal_error_rate(leaf: Tensor) -> Tensor:
+def crossing(leaf: Tensor) -> Tensor:
     """Where fpr and fnr meet, by interpolation at a million places between the points."""
-    curves: DETCurve = det_from_counts(leaf)
+    curves: DETCurve = det_from_counts(even(leaf))
     points = curves.fpr.shape[-1]
     at = np.linspace(0, points - 1, 1_000_001)
     rates = []
@@ -54,7 +63,7 @@ def mean_advantage(leaf: Tensor) -> Tensor:
     """At the default thresholds, one by one."""
     advantages = []
     for t in range(1, 100):
-        benefit = net_benefit(leaf, [t / 100])
+        benefit = net_benefit(even(leaf), [t / 100])
         advantages.append((benefit.model - benefit.treat_all.clamp(min=0))[..., 0])
     return torch.stack(advantages).mean(0)
 
@@ -66,6 +75,16 @@ def released(leaf: Tensor) -> Release:
     return Release.exact(Spec("multilabel", len(leaf), ScoreGrid.even(16)), leaf)
 
 
+def largest_change(leaf: Tensor) -> Tensor:
+    """The largest distance of a score and its calibrated probability, by the module itself."""
+    module = recalibrate(released(leaf), "logistic")
+    scores = torch.linspace(0, 1, 1025, dtype=torch.float64)
+    if module.classes:
+        scores = scores[:, None].expand(-1, len(leaf))
+    change: Tensor = (module(scores) - scores).abs().amax(0)
+    return change
+
+
 def drift(leaf: Tensor) -> Drift:
     """The drift from these counts to their mirror image."""
     return population_stability_index(released(leaf), released(leaf.flip(-1)))
@@ -75,34 +94,43 @@ def field(make: Callable[[Tensor], Any], name: str) -> Twin:
     return lambda leaf: torch.as_tensor(getattr(make(leaf), name))
 
 
+def on_even(function: Callable[[Histograms], Any]) -> Callable[[Tensor], Any]:
+    """The function of leaf counts on even leaves."""
+    return lambda leaf: function(even(leaf))
+
+
+def score(name: ScoreName) -> Twin:
+    return lambda leaf: score_at_threshold(even(leaf), name, 0.25)
+
+
 RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
-    "ROCCurve": (roc_from_counts, {"auroc": auroc_from_counts}),
+    "ROCCurve": (on_even(roc_from_counts), {"auroc": on_even(auroc_from_counts)}),
     "PrecisionRecallCurve": (
-        precision_recall_from_counts,
-        {"average_precision": average_precision_from_counts},
+        on_even(precision_recall_from_counts),
+        {"average_precision": on_even(average_precision_from_counts)},
     ),
-    "DETCurve": (det_from_counts, {"equal_error_rate": equal_error_rate}),
+    "DETCurve": (on_even(det_from_counts), {"equal_error_rate": crossing}),
     "PrecisionRecallGainCurve": (
-        precision_recall_gain_from_counts,
-        {"area_under_gain": area_under_gain},
+        on_even(precision_recall_gain_from_counts),
+        {"area_under_gain": on_even(area_under_gain)},
     ),
     "Calibration": (
-        calibration_from_counts,
+        on_even(calibration_from_counts),
         {
-            name: field(calibration_from_counts, name)
-            for name in ("expected_calibration_error", "brier_score")
+            "expected_calibration_error": on_even(calibration_error),
+            "brier_score": on_even(brier_score),
         },
     ),
-    "NetBenefit": (net_benefit, {"mean_advantage": mean_advantage}),
+    "NetBenefit": (on_even(net_benefit), {"mean_advantage": mean_advantage}),
     "CumulativeGains": (
-        cumulative_gains,
+        on_even(cumulative_gains),
         {
-            "recall_top_decile": lambda leaf: cumulative_gains(leaf, [0.1]).recall[..., 0],
-            "lift_top_decile": lambda leaf: cumulative_gains(leaf, [0.1]).lift[..., 0],
+            "recall_top_decile": lambda leaf: cumulative_gains(even(leaf), [0.1]).recall[..., 0],
+            "lift_top_decile": lambda leaf: cumulative_gains(even(leaf), [0.1]).lift[..., 0],
         },
     ),
     "PredictiveValues": (
-        lambda leaf: predictive_values(leaf, 0.5),
+        lambda leaf: predictive_values(even(leaf), 0.5),
         {
             "positive_predictive_value": lambda leaf: (
                 leaf[..., 1, 32:].sum(-1) / leaf[..., 32:].sum((-1, -2))
@@ -119,6 +147,10 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
             for name in ("intercept", "slope")
         },
     ),
+    "Recalibration": (
+        lambda leaf: recalibrate(released(leaf), "logistic"),
+        {"largest_change": largest_change},
+    ),
     "Drift": (
         drift,
         {
@@ -126,7 +158,14 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Twin]]] = {
             "p_value": lambda leaf: drift(leaf).p_value,
         },
     ),
-    "OperatingPoint": (best_f1, {name: field(best_f1, name) for name in ("value", "threshold")}),
+    "OperatingPoint": (
+        on_even(best_f1),
+        {name: field(on_even(best_f1), name) for name in ("value", "threshold")},
+    ),
+    "Confusion": (
+        on_even(lambda source: confusion_at(source, 0.25)),
+        {name: score(name) for name in SCORE_NAMES if name != "fbeta"},
+    ),
 }
 
 

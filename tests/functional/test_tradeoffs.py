@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.metrics import det_curve, precision_score, recall_score
 from torch import Tensor
 
 from tests.functional.scores import Scored, rounded
-from tests.grids import bin_of
+from tests.grids import bin_of, even
 from torchmetrics_fed import ScoreGrid
 from torchmetrics_fed.functional import (
     area_under_gain,
     det_from_counts,
+    equal_error_rate,
     precision_recall_gain_from_counts,
 )
 from torchmetrics_fed.functional.curve import count
@@ -42,7 +45,7 @@ def test_det_is_scikit_learns_at_every_threshold_of_scikit_learn(
 
 
 def test_det_runs_from_1_0_to_0_1(scored: Scored) -> None:
-    fpr, fnr, thresholds = det_from_counts(count(*scored).leaf)
+    fpr, fnr, thresholds = det_from_counts(even(count(*scored).leaf))
     assert [end.item() for end in (fpr[0], fnr[0], fpr[-1], fnr[-1])] == [1, 0, 0, 1]
     assert (thresholds.diff() > 0).all()
     assert (fpr.diff() <= 0).all()
@@ -50,8 +53,8 @@ def test_det_runs_from_1_0_to_0_1(scored: Scored) -> None:
 
 
 def test_det_has_the_leading_axes_of_the_counts(stacked: Tensor) -> None:
-    curves = det_from_counts(stacked)
-    single = det_from_counts(stacked[1, 2])
+    curves = det_from_counts(even(stacked))
+    single = det_from_counts(even(stacked[1, 2]))
     assert curves.fpr.shape == curves.fnr.shape == (3, 4, 17)
     assert torch.equal(curves.fpr[1, 2], single.fpr)
     assert torch.equal(curves.fnr[1, 2], single.fnr)
@@ -59,9 +62,9 @@ def test_det_has_the_leading_axes_of_the_counts(stacked: Tensor) -> None:
 
 def test_det_without_a_class_warns() -> None:
     with pytest.warns(UserWarning, match="No positive"):
-        assert det_from_counts(torch.tensor([[1, 2], [0, 0]])).fnr.tolist() == [1, 1, 1]
+        assert det_from_counts(even(torch.tensor([[1, 2], [0, 0]]))).fnr.tolist() == [1, 1, 1]
     with pytest.warns(UserWarning, match="No negative"):
-        assert det_from_counts(torch.tensor([[0, 0], [1, 0]])).fpr.tolist() == [0, 0, 0]
+        assert det_from_counts(even(torch.tensor([[0, 0], [1, 0]]))).fpr.tolist() == [0, 0, 0]
 
 
 def walked_area(leaf: Tensor) -> float:
@@ -118,7 +121,7 @@ def test_gains_are_those_of_scikit_learns_precision_and_recall(
 
 
 def test_gains_run_from_recall_gain_1_to_0(scored: Scored) -> None:
-    curve = precision_recall_gain_from_counts(count(*scored).leaf)
+    curve = precision_recall_gain_from_counts(even(count(*scored).leaf))
     assert len(curve.precision_gain) == len(curve.recall_gain) == len(curve.thresholds)
     assert curve.precision_gain[0] == 0
     assert curve.recall_gain[0] == 1
@@ -132,7 +135,7 @@ def test_the_area_is_the_walk_along_the_curve(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     leaf = torch.randint(0, 2 + seed, (2, 16), generator=generator)
     leaf[:, 3] += 1
-    assert area_under_gain(leaf).item() == rounded(walked_area(leaf))
+    assert area_under_gain(even(leaf)).item() == rounded(walked_area(leaf))
 
 
 def test_the_area_of_fair_scores_is_that_under_the_curve(
@@ -141,8 +144,8 @@ def test_the_area_of_fair_scores_is_that_under_the_curve(
 ) -> None:
     """No precision gain of these scores is negative, so the curve is not cut off."""
     leaf = count(*scored, grid=grid).leaf
-    assert area_under_gain(leaf).item() == rounded(walked_area(leaf))
-    curve = precision_recall_gain_from_counts(leaf)
+    assert area_under_gain(even(leaf)).item() == rounded(walked_area(leaf))
+    curve = precision_recall_gain_from_counts(even(leaf))
     area = -torch.trapezoid(curve.precision_gain, curve.recall_gain)
     assert area.item() == rounded(walked_area(leaf))
 
@@ -153,7 +156,7 @@ def test_the_area_of_the_authors_example() -> None:
         [1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1]
     ).flip(0)
     leaf = torch.stack([1 - labels, labels])
-    assert area_under_gain(leaf).item() == rounded(0.43246210357423226)
+    assert area_under_gain(even(leaf)).item() == rounded(0.43246210357423226)
 
 
 @pytest.mark.parametrize(("negatives", "positives"), [(1, 1), (9, 1), (1, 9), (1000, 3)])
@@ -162,21 +165,21 @@ def test_the_range_of_the_area_is_that_of_perfect_and_reversed_scores(
     positives: int,
 ) -> None:
     leaf = torch.tensor([[negatives, 0], [0, positives]])
-    assert area_under_gain(leaf).item() == 1
+    assert area_under_gain(even(leaf)).item() == 1
     lowest = -negatives / (2 * positives)
-    assert area_under_gain(leaf.flip(-1)).item() == pytest.approx(lowest, rel=1e-12)
-    curve = precision_recall_gain_from_counts(leaf.flip(-1))
+    assert area_under_gain(even(leaf.flip(-1))).item() == pytest.approx(lowest, rel=1e-12)
+    curve = precision_recall_gain_from_counts(even(leaf.flip(-1)))
     assert (curve.precision_gain == 0).all()
 
 
 def test_all_examples_in_one_leaf_gain_nothing() -> None:
     """Only the always-positive classifier is known: recall gain rises along precision gain 0."""
-    assert area_under_gain(torch.tensor([[7, 0], [3, 0]])).item() == rounded(0)
+    assert area_under_gain(even(torch.tensor([[7, 0], [3, 0]]))).item() == rounded(0)
 
 
 def test_gains_have_the_leading_axes_of_the_counts(stacked: Tensor) -> None:
-    curves = precision_recall_gain_from_counts(stacked)
-    single = precision_recall_gain_from_counts(stacked[1, 2])
+    curves = precision_recall_gain_from_counts(even(stacked))
+    single = precision_recall_gain_from_counts(even(stacked[1, 2]))
     assert curves.area.shape == (3, 4)
     assert curves.precision_gain.shape == curves.recall_gain.shape == (3, 4, 16)
     assert torch.equal(curves.area[1, 2], single.area)
@@ -186,8 +189,34 @@ def test_gains_have_the_leading_axes_of_the_counts(stacked: Tensor) -> None:
 @EMPTY_CLASSES
 def test_gains_without_a_class_warn_and_are_0(counts: list[list[int]]) -> None:
     with pytest.warns(UserWarning, match="No (positive|negative)"):
-        assert area_under_gain(torch.tensor(counts)).item() == 0
+        assert area_under_gain(even(torch.tensor(counts))).item() == 0
     with pytest.warns(UserWarning, match="No (positive|negative)"):
-        curve = precision_recall_gain_from_counts(torch.tensor(counts))
+        curve = precision_recall_gain_from_counts(even(torch.tensor(counts)))
     assert (curve.precision_gain == 0).all()
     assert (curve.recall_gain == 0).all()
+
+
+def test_the_equal_error_rate_is_that_of_the_curve(scored: Scored) -> None:
+    histograms = count(*scored)
+    rate = equal_error_rate(histograms)
+    assert rate.item() == rounded(det_from_counts(histograms).scalars["equal_error_rate"].item())
+
+
+def test_the_equal_error_rate_is_near_torchmetrics(scored: Scored) -> None:
+    """torchmetrics takes the nearest point of the curve, here it is between two points."""
+    eer = pytest.importorskip("torchmetrics.functional.classification.eer")
+    expected = eer.binary_eer(*scored).item()
+    assert equal_error_rate(count(*scored)).item() == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("average", [None, "micro", "macro"])
+def test_equal_error_rates_of_classes_are_near_torchmetrics(average: Any) -> None:
+    eer = pytest.importorskip("torchmetrics.functional.classification.eer")
+    generator = torch.Generator().manual_seed(6)
+    classes = torch.randint(0, 3, (3_000,), generator=generator)
+    logits = torch.randn(3_000, 3, generator=generator) + torch.nn.functional.one_hot(classes, 3)
+    preds = logits.softmax(1)
+    histograms = count(preds, classes, "multiclass", num_classes=3)
+    expected = eer.multiclass_eer(preds, classes, num_classes=3, average=average)
+    rate = equal_error_rate(histograms, average=average).float()
+    torch.testing.assert_close(rate, expected, rtol=0, atol=2e-3)

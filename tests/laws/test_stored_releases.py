@@ -94,7 +94,7 @@ def test_one_more_example_is_noticed() -> None:
     changed = replace(case, sums=(*earlier, replace(last, cells=cells)))
     values = readings(rebuild(changed), case.settings)
     differences = {difference.reading: difference for difference in compare(case, values)}
-    for reading in ("auroc", "average_precision", "roc.tpr", "roc_band.low"):
+    for reading in ("auroc", "average_precision", "roc.tpr", "roc_band.population.low"):
         assert not differences[reading].close
     assert "roc.thresholds" not in differences
 

@@ -417,3 +417,13 @@ def test_a_ledger_says_what_further_evaluations_would_cost() -> None:
     assert ledger.evaluations_left(Exact()) is None
     assert PrivacyLedger().evaluations_left(CentralDP(0.5)) is None
     assert ledger.remaining == 2.0
+
+
+def test_a_notebook_shows_every_release_of_a_ledger_and_no_name_breaks_out() -> None:
+    ledger = PrivacyLedger(budget=3.0)
+    ledger.spend("<script>alert(1)</script>", round=1, epsilon=0.5)
+    ledger.spend("validation", round=2, epsilon=1.0)
+    shown = ledger._repr_html_()
+    assert "<script" not in shown
+    assert shown.count("<tr>") == 3
+    assert "epsilon 1.5" in shown

@@ -424,7 +424,7 @@ def test_no_softmax_row_moves_weighted_cells_further_than_declared(
     """Thousands of random rows and all rows of few high scores, counted by the metric.
 
     The bound is attained but for a leaf's width: scores lie inside leaves, and the sum of a row may
-    be off by 1/128.
+    be off by 1/64.
     """
     spec = softmax_spec(classes)
     queries = {

@@ -1,5 +1,4 @@
-"""What noise does to areas and tails where levels are counted several times: closed forms
-against dense algebra."""
+"""What noise does to tails where levels are counted several times: vectors against dense algebra."""
 
 from __future__ import annotations
 
@@ -8,9 +7,8 @@ import pytest
 import torch
 
 from tests.queries import level_weights, weighted
-from torchmetrics_fed import CentralDP, Query, Release, ScoreGrid, Spec
+from torchmetrics_fed import CentralDP, Query, ScoreGrid, Spec
 from torchmetrics_fed.counting import Tree
-from torchmetrics_fed.reconstruct.uncertainty.areas import noisy_areas
 from torchmetrics_fed.reconstruct.uncertainty.bands import noise_tails
 from torchmetrics_fed.release import Sum
 from torchmetrics_fed.typing import Floats
@@ -40,31 +38,6 @@ def covariance(total: Sum, weights: tuple[int, ...] = ()) -> Floats:
 def some(query: Query) -> Sum:
     counts = torch.randint(100, 900, (1, 2, 32), generator=torch.Generator().manual_seed(3))
     return Sum(SPEC, query, SPEC.cells(query, counts))
-
-
-@pytest.mark.parametrize("query", QUERIES, ids=str)
-def test_the_deviation_of_an_area_is_the_dense_one(query: Query) -> None:
-    """The gradient of the area by differences, through the dense covariance of the leaves."""
-    total = some(query)
-    tree = total.query.tree
-    leaf = total.leaf[0].double().numpy()
-
-    def area(leaf: Floats) -> float:
-        negative, positive = leaf / leaf.sum(1, keepdims=True)
-        above = positive[::-1].cumsum()[::-1] - positive / 2
-        return float(negative @ above)
-
-    step, variance = 1e-3, 0.0
-    for row in range(2):
-        gradient = np.zeros(tree.leaves)
-        for place in range(tree.leaves):
-            moved = np.zeros_like(leaf)
-            moved[row, place] = step
-            gradient[place] = (area(leaf + moved) - area(leaf - moved)) / (2 * step)
-        variance += float(gradient @ covariance(total) @ gradient)
-    value, deviation = noisy_areas(Release((total,)))
-    assert value[0] == pytest.approx(area(leaf), rel=1e-9)
-    assert deviation[0] == pytest.approx(np.sqrt(variance), rel=1e-6)
 
 
 def tails(leaves: Floats) -> Floats:

@@ -74,6 +74,22 @@ def test_weighted_levels_are_generalised_least_squares(query: Query) -> None:
     assert is_consistent(result)
 
 
+@pytest.mark.parametrize("tree", [Tree((4, 4)), Tree((2, 3, 2)), Tree((5,))], ids=str)
+def test_nodes_with_weights_of_their_own_are_generalised_least_squares(tree: Tree) -> None:
+    """Negatives and positives, and the nodes of a level, have different weights."""
+    rng = np.random.default_rng(5)
+    weights = [rng.integers(1, 9, (2, size)) for size in tree.sizes]
+    levels = noisy(tree, 2)
+    design = design_of(tree)
+    result = least_squares(levels, weights)
+    assert is_consistent(result)
+    for row in range(2):
+        precision = np.concatenate([level[row] for level in weights]) ** 2
+        cells = np.concatenate([level[row].double().numpy() for level in levels])
+        solution = np.linalg.solve(design.T * precision @ design, design.T * precision @ cells)
+        assert result[-1][row].numpy() == pytest.approx(solution, abs=1e-9)
+
+
 def test_least_squares_without_its_weights_is_another_solution() -> None:
     """The power of the test above."""
     query = WEIGHTED[0]

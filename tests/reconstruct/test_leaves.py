@@ -172,3 +172,19 @@ def test_only_end_bins_of_a_two_sided_grid_are_ties() -> None:
     assert EndTies.of(grid, np.array([0, 1, 9, 4095, 4096])) == (True, True)
     assert EndTies.of(grid, np.array([0, 2, 4095, 4096])) == (False, True)
     assert EndTies.of(ScoreGrid.even(), np.array([0, 1, 4095, 4096])) == (False, False)
+
+
+def test_an_end_is_judged_by_the_noise_of_its_own_leaves() -> None:
+    """The same counts are noise where the noise is large, and examples where it is small."""
+    leaf = np.zeros((2, 16))
+    leaf[0, :8] = 1e5
+    leaf[1, 8:] = 1e5
+    leaf[0, 8:] = 10.0
+    leaf[1, :8] = 10.0
+    loud = without_empty_ends(leaf, np.full((2, 1), 400.0))
+    assert not loud[0, 8:].any()
+    assert not loud[1, :8].any()
+    variance = np.full((2, 16), 400.0)
+    variance[0, 8:] = 1.0
+    quiet = without_empty_ends(leaf, variance)
+    assert np.array_equal(quiet[0, 8:], leaf[0, 8:])

@@ -11,16 +11,19 @@ from tests.tuned_constants import check_benchmarks, check_read, constants_of
 from torchmetrics_fed import CentralDP, Spec
 from torchmetrics_fed.exchange.placement import pilot_query
 from torchmetrics_fed.reconstruct import tuning
+from torchmetrics_fed.reconstruct.uncertainty import tuning as uncertainty_tuning
 
 SPEC = Spec.build("binary", privacy=CentralDP(1.0))
 
 
 def test_every_constant_names_a_benchmark_that_exists() -> None:
     check_benchmarks(tuning)
+    check_benchmarks(uncertainty_tuning)
 
 
 def test_every_constant_is_read_at_the_time_of_a_call() -> None:
     check_read(tuning, ("reconstruct", "exchange"))
+    check_read(uncertainty_tuning, ("reconstruct/uncertainty",))
 
 
 def test_a_benchmark_varies_a_constant_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

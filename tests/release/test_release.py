@@ -336,3 +336,13 @@ def test_contents_of_a_share_are_checked_against_the_study() -> None:
     assert "round '7', one of this study" in contents(data, (EXACT, FLAT))
     with pytest.raises(WireError, match="answers another"):
         contents(data, (EXACT, Query(Tree((4, 4)))))
+
+
+def test_a_notebook_shows_what_a_release_is_and_no_name_breaks_out() -> None:
+    names = ["<script>alert(1)</script>", "b&c"]
+    metric = FederatedROC(groups=names)
+    metric.update(torch.rand(10), torch.randint(0, 2, (10,)), torch.randint(0, 2, (10,)))
+    shown = metric.release()._repr_html_()
+    assert "<script" not in shown
+    assert "b&amp;c" in shown
+    assert "binary" in shown

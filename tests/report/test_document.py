@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.grids import even
 from tests.report.conftest import release_of
-from torchmetrics_fed import EvaluationReport, Release, evaluation_report
+from torchmetrics_fed import (
+    CentralDP,
+    EvaluationReport,
+    FederatedROC,
+    Release,
+    evaluation_report,
+)
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.paper import Quantiles
 from torchmetrics_fed.report.document import document
@@ -21,7 +28,7 @@ def test_an_absent_class_is_in_json_as_well() -> None:
     counts[0, 1, 4:] = 5
     counts[1, 0] = 4
     with pytest.warns(UserWarning, match="No positive"):
-        report = evaluation_report(counts, labels=["a", "b|c"])
+        report = evaluation_report(even(counts), labels=["a", "b|c"])
     present, absent = json.loads(json.dumps(document(report), allow_nan=False))["classes"]
     assert present["name"] == "a"
     assert present["numbers"]["auroc"]["value"] == 1.0
@@ -82,9 +89,11 @@ def test_points_are_the_confusion_at_their_thresholds(
 
 
 def test_a_thinned_band_holds_the_band() -> None:
-    release = release_of("exact binary")
-    band = F.roc_band(release, population=True)
-    report = evaluation_report(release, population=True)
+    metric = FederatedROC(privacy=CentralDP(1.0), plan="single")
+    metric.update(torch.rand(5_000), torch.arange(5_000) % 2)
+    release = metric.release()
+    band = F.roc_band(release, of="examples")
+    report = evaluation_report(release, of="examples")
     content = document(report)["classes"][0]["bands"]["roc"]
     thinned = F.Band(
         x=torch.tensor(content["x"], dtype=torch.float64),

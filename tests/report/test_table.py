@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
 from torch import Tensor
 
+from tests.grids import even
 from tests.report.conftest import release_of
 from torchmetrics_fed import EvaluationReport, evaluation_report
-from torchmetrics_fed.report.table import markdown
+from torchmetrics_fed.report.table import markdown, notebook
+from torchmetrics_fed.typing import IntervalOf
+
+plt = pytest.importorskip("matplotlib.pyplot")
 
 
 def test_text_of_a_binary_release_has_a_line_for_each_number() -> None:
-    report = evaluation_report(release_of("exact binary"))
+    report = evaluation_report(release_of("exact binary"), of="examples")
     head, *lines = str(report).splitlines()
     assert head == "Evaluation (binary) of 1 share, exact counts"
     table = {}
@@ -29,7 +35,7 @@ def test_text_of_a_binary_release_has_a_line_for_each_number() -> None:
 
 
 def test_text_has_a_row_for_each_class_and_their_mean(class_counts: Tensor) -> None:
-    report = evaluation_report(class_counts, labels=["cat", "dog", "sea lion"])
+    report = evaluation_report(even(class_counts), labels=["cat", "dog", "sea lion"])
     head, names, *rows, mean = str(report).splitlines()
     assert head == "Evaluation (classes) of leaf counts, exact counts"
     assert [row.strip().split("  ")[0] for row in rows] == ["cat", "dog", "sea lion"]
@@ -43,7 +49,7 @@ def test_text_has_a_row_for_each_class_and_their_mean(class_counts: Tensor) -> N
 
 
 def test_classes_without_labels_have_numbers(class_counts: Tensor) -> None:
-    lines = str(evaluation_report(class_counts)).splitlines()
+    lines = str(evaluation_report(even(class_counts))).splitlines()
     assert lines[2].split()[0] == "0"
 
 
@@ -61,19 +67,38 @@ def test_markdown_has_every_number_and_the_statement(report: EvaluationReport) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "population", "note"),
+    ("kind", "of", "note"),
     [
-        ("exact binary", False, "No intervals: counts are exact."),
-        ("private binary", False, "Intervals: 95%, of all clients' own examples."),
-        ("private binary", True, "Intervals: 95%, of the population that the examples"),
+        ("exact binary", "examples", "No intervals: counts are exact."),
+        ("exact binary", "population", "Intervals: 95%, of the population that the examples"),
+        ("private binary", "examples", "Intervals: 95%, of all clients' own examples."),
+        ("private binary", "population", "Intervals: 95%, of the population that the examples"),
     ],
 )
-def test_markdown_says_what_the_intervals_hold(kind: str, population: bool, note: str) -> None:
-    report = evaluation_report(release_of(kind, examples=500), population=population)
+def test_markdown_says_what_the_intervals_hold(kind: str, of: IntervalOf, note: str) -> None:
+    report = evaluation_report(release_of(kind, examples=500), of=of)
     assert note in markdown(report)
 
 
 def test_labels_cannot_break_a_table_in_markdown(class_counts: Tensor) -> None:
-    text = markdown(evaluation_report(class_counts, labels=["a|b", "c\nd", "e"]))
+    text = markdown(evaluation_report(even(class_counts), labels=["a|b", "c\nd", "e"]))
     assert "| a\\|b |" in text
     assert "| c d |" in text
+
+
+def test_a_notebook_shows_the_numbers_and_the_figure(report: EvaluationReport) -> None:
+    shown = report._repr_html_()
+    plt.close("all")
+    for number in report.numbers.values():
+        assert html.escape(number.title) in shown
+        assert all(text in shown for text in number.texts)
+    assert shown.count("data:image/png;base64,") == 1
+
+
+def test_labels_cannot_break_out_of_a_notebook(class_counts: Tensor) -> None:
+    labels = ["</table><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "a&b"]
+    shown = notebook(evaluation_report(even(class_counts), labels=labels))
+    assert "<script" not in shown
+    assert "<img" not in shown
+    assert "a&amp;b" in shown
+    assert html.escape(labels[0]) in shown

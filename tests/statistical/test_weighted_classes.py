@@ -143,7 +143,7 @@ CASES: dict[str, tuple[Task, CentralDP, dict[str, Any], list[Batch], Batch]] = {
         PURE,
         {"labels_per_example": 1},
         [(SCORES, torch.tensor([[1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0]]))],
-        (SCORES[:1], torch.tensor([[1, 1, 1, 1]])),
+        (SCORES[:1], torch.tensor([[1, 0, 0, 0]])),
     ),
 }
 
@@ -161,7 +161,7 @@ def test_a_weighted_release_keeps_its_claim(name: str, least: float) -> None:
     neighbour = exact_cells(metric, with_example)
     moved = int(np.abs(neighbour - cells).sum())
     declared = metric.spec.sensitivity(query_of(metric)).l1
-    assert 0.97 * declared < moved <= declared
+    assert 0.95 * declared < moved <= declared
     score = partial(log_likelihood_ratio, cells, neighbour, privacy is GAUSSIAN)
     honest = audited(
         partial(releases, make, batches),

@@ -36,6 +36,9 @@ _Commands: TypeAlias = Any
 
 _PROGRAM = "torchmetrics-fed"
 
+_POSITIVES = 0.2
+"""The part of positives that `plan` assumes if it is not given."""
+
 _SURVIVING_FRACTION = 0.8
 """Fraction of the clients that takes part at least, unless --min-clients gives their number."""
 
@@ -231,7 +234,9 @@ def _add_plan(commands: _Commands) -> None:
         "--clients", type=int, help="how many take part (default: 10; with --central 1)"
     )
     plan.add_argument(
-        "--positives", type=float, default=0.2, help=f"their part of the examples{default}"
+        "--positives",
+        type=float,
+        help="their part of the examples (default: 0.2; of K classes 1 / K)",
     )
     kinds = plan.add_mutually_exclusive_group()
     kinds.add_argument(
@@ -252,6 +257,12 @@ def _add_plan(commands: _Commands) -> None:
     )
     plan.add_argument(
         "--max-colluding", type=int, default=1, help=f"clients who may collude{default}"
+    )
+    tasks = plan.add_mutually_exclusive_group()
+    tasks.add_argument("--classes", type=int, help="of a multi-class task")
+    tasks.add_argument("--labels", type=int, help="of a multi-label task")
+    plan.add_argument(
+        "--labels-per-example", type=int, help="the most positive labels that are counted"
     )
     plan.add_argument("--auroc", type=float, default=0.85, help=f"expected of the model{default}")
     plan.add_argument("--quantiles", type=int, default=1024, help=f"the resolution, Q{default}")
@@ -516,15 +527,18 @@ def _plan(options: _Options) -> None:
     from torchmetrics_fed.planning import advise
     from torchmetrics_fed.report.progress import Progress
 
-    if options.examples < 2 or not 0 < options.positives < 1:
+    positives = options.positives
+    if positives is None:
+        positives = 1 / options.classes if options.classes else _POSITIVES
+    if options.examples < 2 or not 0 < positives < 1:
         raise InputError(
             "Expected --examples of at least 2 and --positives between 0 and 1 but got "
-            f"{options.examples} and {options.positives}."
+            f"{options.examples} and {positives}."
         )
     clients = options.clients
     if not clients:
         clients = 1 if options.central else 10
-    n_pos = round(options.examples * options.positives)
+    n_pos = round(options.examples * positives)
     n_pos = min(max(n_pos, 1), options.examples - 1)  # both classes have an example
     advice = advise(
         _planned_privacy(options, clients),
@@ -534,6 +548,9 @@ def _plan(options: _Options) -> None:
         auroc=options.auroc,
         quantiles=options.quantiles,
         runs=options.runs,
+        num_classes=options.classes,
+        num_labels=options.labels,
+        labels_per_example=options.labels_per_example,
         progress=lambda plans: Progress()(plans, "tried {} plans", total=len(plans)),
     )
     _print(str(advice))

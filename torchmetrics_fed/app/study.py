@@ -34,7 +34,14 @@ _PRIVACY_KINDS: dict[str, Any] = {
 _NEEDED_PRIVACY_KEYS = {"epsilon", "min_clients"}
 """Keys of [privacy] that have no default, for settings that have them at all."""
 
-_METRIC_KEYS = ("task", "num_classes", "num_labels", "secure")
+_METRIC_KEYS = (
+    "task",
+    "num_classes",
+    "num_labels",
+    "labels_per_example",
+    "sums_to_one",
+    "secure",
+)
 """Keys above all tables that are arguments of the metric."""
 
 _DEFAULT_QUANTILES = 1024

@@ -25,7 +25,9 @@ from torchmetrics_fed.comparison.statistics import (
 )
 from torchmetrics_fed.counting.tree import Table
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Interval, check_uncertain, said_before
+from torchmetrics_fed.functional.band import Interval, check_uncertain
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import said_before
 from torchmetrics_fed.functional.roc import ROCCurve, roc_from_counts
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Floats
@@ -78,6 +80,9 @@ class ModelComparison(NamedTuple):
     """The names of the models."""
     thresholds: Tensor
     """The lowest score at which each model calls an example positive."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:

@@ -1,29 +1,29 @@
 """Functions of scores, of releases, of leaf counts, and of curves.
 
-Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it. Examples assume
+Every result has ``.scalars``, its numbers by name, and ``.plot()``, which draws it; a notebook
+shows both. Bands and intervals are drawn with the result that they belong to. Examples assume
 ``import torch``, and an import of the name that they document.
 """
 
 from torchmetrics_fed.functional.area_error import area_error_pr, area_error_roc
-from torchmetrics_fed.functional.band import (
-    Band,
-    Interval,
-    auroc_interval,
-    average_precision_interval,
-    precision_recall_band,
-    roc_band,
-)
+from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.calibration import (
     Calibration,
+    brier_score,
     calibration,
+    calibration_error,
     calibration_from_counts,
+    hinge_loss,
+    log_loss,
 )
-from torchmetrics_fed.functional.calls import (
+from torchmetrics_fed.functional.calls import PredictiveValues, predictive_values
+from torchmetrics_fed.functional.confusion import (
+    SCORE_NAMES,
     Confusion,
-    PredictiveValues,
     confusion_at,
-    predictive_values,
+    score_at_threshold,
 )
+from torchmetrics_fed.functional.curve import count
 from torchmetrics_fed.functional.decisions import (
     CumulativeGains,
     NetBenefit,
@@ -34,6 +34,13 @@ from torchmetrics_fed.functional.drift import Drift, population_stability_index
 from torchmetrics_fed.functional.figures.page import figure_size
 from torchmetrics_fed.functional.figures.panels import plot_histograms, small_multiples
 from torchmetrics_fed.functional.groups import GroupGaps, group_gaps
+from torchmetrics_fed.functional.intervals import (
+    auroc_interval,
+    average_precision_interval,
+    intervals,
+    precision_recall_band,
+    roc_band,
+)
 from torchmetrics_fed.functional.operating import (
     OperatingPoint,
     best_f1,
@@ -65,24 +72,28 @@ from torchmetrics_fed.functional.roc import (
     auroc,
     auroc_from_counts,
     auroc_from_curve,
+    log_auc,
     mann_whitney_u,
     roc,
     roc_from_counts,
     roc_from_quantiles,
 )
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.functional.tradeoffs import (
     DETCurve,
     PrecisionRecallGainCurve,
     area_under_gain,
     det_curve,
     det_from_counts,
+    equal_error_rate,
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
 from torchmetrics_fed.functional.trend import Trend, trend
-from torchmetrics_fed.reconstruct.histograms import Histograms, read
+from torchmetrics_fed.reconstruct.histograms import Histograms
 
 __all__ = [
+    "SCORE_NAMES",
     "Band",
     "Calibration",
     "CalibrationLine",
@@ -113,17 +124,25 @@ __all__ = [
     "average_precision_from_curve",
     "average_precision_interval",
     "best_f1",
+    "brier_score",
     "calibration",
+    "calibration_error",
     "calibration_from_counts",
     "calibration_line",
     "confusion_at",
+    "count",
     "cumulative_gains",
     "det_curve",
     "det_from_counts",
+    "equal_error_rate",
     "figure_size",
     "group_gaps",
+    "hinge_loss",
+    "intervals",
     "kolmogorov_smirnov",
     "least_cost",
+    "log_auc",
+    "log_loss",
     "mann_whitney_u",
     "net_benefit",
     "plot_histograms",
@@ -143,6 +162,7 @@ __all__ = [
     "roc_band",
     "roc_from_counts",
     "roc_from_quantiles",
+    "score_at_threshold",
     "sensitivity_at_specificity",
     "small_multiples",
     "specificity_at_sensitivity",

@@ -35,14 +35,20 @@ def checked_average(average: Averaging, allowed: Sequence[Average], task: Task) 
     return average
 
 
-def averaged(values: Tensor, histograms: Histograms, average: Averaging) -> Tensor:
+def averaged(
+    values: Tensor,
+    histograms: Histograms,
+    average: Averaging,
+    name: str = "Average precision score",
+) -> Tensor:
     """Return the mean of the classes' values for a macro or weighted average, else the values.
 
-    A weighted average weighs each class by its positives.
+    A weighted average weighs each class by its positives. The ``name`` of the values is for the
+    warning of :func:`defined`.
     """
     if average not in ("macro", "weighted"):
         return values
-    has_value = defined(values, average)
+    has_value = defined(values, average, name)
     values = values[has_value]
     positives = histograms.leaf[..., 1, :].sum(-1).clamp(min=0)[has_value]
     if average == "weighted" and positives.sum() > 0:
@@ -50,7 +56,7 @@ def averaged(values: Tensor, histograms: Histograms, average: Averaging) -> Tens
     return values.mean()
 
 
-def defined(values: Tensor, average: Average) -> Tensor:
+def defined(values: Tensor, average: Average, name: str = "Average precision score") -> Tensor:
     """Return which classes have values, ``(K, ...)``, that are not NaN.
 
     Warns as torchmetrics does if a class has NaN. If all classes have NaN, all are returned, so
@@ -59,7 +65,7 @@ def defined(values: Tensor, average: Average) -> Tensor:
     is_defined = ~values.isnan().reshape(len(values), -1).any(-1)
     if not bool(is_defined.all()):
         warnings.warn(
-            "Average precision score for one or more classes was `nan`. Ignoring these classes in "
+            f"{name} for one or more classes was `nan`. Ignoring these classes in "
             f"{average}-average",
             UserWarning,
             stacklevel=2,

@@ -1,13 +1,10 @@
-"""Confidence bands of curves and intervals of areas, at no further cost of privacy.
+"""Bands and intervals, and how they are made for all clients' own examples.
 
-Two warnings are here, too: a release whose noise drowns its AUROC, or its average precision.
+Those of a population are in :mod:`torchmetrics_fed.functional.intervals`.
 """
 
-import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
-from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -19,9 +16,6 @@ from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.areas import (
     Area,
     area_interval,
-    average_precision_area,
-    noisy_areas,
-    roc_area,
 )
 from torchmetrics_fed.reconstruct.uncertainty.bands import (
     Bounds,
@@ -35,7 +29,7 @@ from torchmetrics_fed.reconstruct.uncertainty.thresholds import (
     uncertain_counts,
 )
 from torchmetrics_fed.release.release import Release, no_release
-from torchmetrics_fed.typing import Average, Floats
+from torchmetrics_fed.typing import Floats
 
 PRECISION_RECALLS = np.linspace(0, 1, 129)
 """Recalls at which the lower bound of precision is evaluated.
@@ -43,25 +37,8 @@ PRECISION_RECALLS = np.linspace(0, 1, 129)
 The bound is a hyperbola between steps; lines between these recalls lie below it.
 """
 
-ROC_BINNING = 0.1
-"""Under privacy, the default ``binning`` of AUROC intervals; `benchmarks.bands` measures them."""
-
-PRECISION_BINNING = 0.25
-"""Under privacy, the default ``binning`` of average precision intervals: ties lower it more."""
-
 BORDER = 1e-9
 """A point this far outside of a band is on its border: rounding moves points that much."""
-
-NORMAL_QUANTILE = 1.96
-"""95% of a normal law lie within this many standard deviations."""
-
-AREA_NOISE_WARNED_OF = 0.05
-"""Noise that moves an AUROC by more than this, with a probability of 95%, is warned of."""
-
-PRECISION_WIDTH_WARNED_OF = 0.06
-"""A wider interval of an average precision is warned of; ties make it wide at any epsilon."""
-
-_warned_releases: defaultdict[str, WeakSet[Release]] = defaultdict(WeakSet)
 
 
 class Band(NamedTuple):
@@ -124,30 +101,14 @@ class Interval(NamedTuple):
         return ", ".join(f"{low:.4f} to {high:.4f}" for low, high in ends)
 
 
-def roc_band(release: Release, confidence: float = 0.95, population: bool = False) -> Band:
-    """Return a band that holds the whole ROC curve with this probability, whatever the scores.
+def examples_roc_band(release: Release, confidence: float) -> Band:
+    """Return a band that holds the ROC curve of all clients' own examples, whatever the scores.
 
-    It holds the exact curve of the scores of all clients together. It allows for the privacy noise
-    and for the unknown order of scores between the edges of the release; without noise for the
-    order alone.
-
-    Args:
-        release: any, binary or with a class axis: then there is a band for each class, each with
-            this confidence.
-        confidence: probability that the band holds the whole curve.
-        population: whether the band holds the curve of the population that the examples were drawn
-            from.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedROC, ScoreGrid
-        >>> metric = FederatedROC(grid=ScoreGrid.from_edges([0, 0.5, 1]))
-        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-        >>> roc_band(metric.release()).contains(torch.tensor([0.5]), torch.tensor([1.0]))
-        tensor([True])
+    It allows for the privacy noise and for the unknown order of scores between the edges of the
+    release; without noise for the order alone.
     """
-    release = check_uncertain(release, confidence)
-    classes = [_roc_bounds(tails, confidence) for tails in UncertainTails.of(release, population)]
-    return _band(classes, is_binary=release.spec.task == "binary")
+    classes = [_roc_bounds(tails, confidence) for tails in UncertainTails.of(release)]
+    return band_of_classes(classes, is_binary=release.spec.task == "binary")
 
 
 def _roc_bounds(tails: UncertainTails, confidence: float) -> Sequence[Floats]:
@@ -156,24 +117,10 @@ def _roc_bounds(tails: UncertainTails, confidence: float) -> Sequence[Floats]:
     return staircase(straight(fpr, tails.ties), straight(tpr, tails.ties))
 
 
-def precision_recall_band(
-    release: Release, confidence: float = 0.95, population: bool = False
-) -> Band:
-    """Return a band that holds the whole PR curve, read as the step whose area is the AP.
-
-    Arguments are those of :func:`roc_band`.
-
-    Example:
-        >>> from torchmetrics_fed import CentralDP, FederatedROC
-        >>> metric = FederatedROC(privacy=CentralDP(epsilon=1.0))
-        >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-        >>> band = precision_recall_band(metric.release(), confidence=0.9)
-    """
-    release = check_uncertain(release, confidence)
-    classes = [
-        _precision_bounds(tails, confidence) for tails in UncertainTails.of(release, population)
-    ]
-    return _band(classes, is_binary=release.spec.task == "binary")
+def examples_precision_recall_band(release: Release, confidence: float) -> Band:
+    """Return a band that holds the PR curve of all clients' own examples, read as a step."""
+    classes = [_precision_bounds(tails, confidence) for tails in UncertainTails.of(release)]
+    return band_of_classes(classes, is_binary=release.spec.task == "binary")
 
 
 def _precision_bounds(tails: UncertainTails, confidence: float) -> Sequence[Floats]:
@@ -206,7 +153,7 @@ def _precision_bounds(tails: UncertainTails, confidence: float) -> Sequence[Floa
     return x, np.where(x > 0, low, 0.0), np.maximum(high, low)
 
 
-def _band(classes: Sequence[Sequence[Floats]], is_binary: bool) -> Band:
+def band_of_classes(classes: Sequence[Sequence[Floats]], is_binary: bool) -> Band:
     """Return the band of x, low and high of each class, which may differ in length."""
     points = max(len(x) for x, _, _ in classes)
     x, low, high = (
@@ -223,60 +170,7 @@ def _lengthened(values: Floats, points: int) -> Floats:
     return np.pad(values, (0, points - len(values)), "edge")
 
 
-def auroc_interval(
-    release: Release,
-    confidence: float = 0.95,
-    population: bool = False,
-    binning: float | None = None,
-) -> Interval:
-    """Return an interval for the area under the ROC curve.
-
-    Args:
-        release: as in :func:`roc_band`.
-        confidence: as in :func:`roc_band`.
-        population: as in :func:`roc_band`.
-        binning: the part of the effect of the order of scores within leaves that is allowed for. 1
-            holds for any scores, and is the default without noise. Under privacy the default is
-            0.1, enough for scores that run through leaves smoothly or are all tied. Leaves that
-            hold far more than others count in full in any case.
-
-    Example:
-        >>> from torchmetrics_fed import FederatedAUROC
-        >>> metric = FederatedAUROC()
-        >>> metric.update(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
-        >>> print(auroc_interval(metric.release()))
-        0.7500 to 0.7500
-    """
-    release = check_uncertain(release, confidence)
-    binning = _checked_binning(release, binning, default=ROC_BINNING)
-    return _area_interval(release, roc_area, confidence, population=population, binning=binning)
-
-
-def average_precision_interval(
-    release: Release,
-    confidence: float = 0.95,
-    population: bool = False,
-    binning: float | None = None,
-) -> Interval:
-    """Return an interval for the average precision; arguments are those of :func:`auroc_interval`.
-
-    Under privacy the default of ``binning`` is 0.25: ties within leaves lower the average
-    precision, not the AUROC.
-
-    Example:
-        >>> from torchmetrics_fed import CentralDP, FederatedAUROC
-        >>> metric = FederatedAUROC(privacy=CentralDP(epsilon=1.0))
-        >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
-        >>> low, high = average_precision_interval(metric.release())
-    """
-    release = check_uncertain(release, confidence)
-    binning = _checked_binning(release, binning, default=PRECISION_BINNING)
-    return _area_interval(
-        release, average_precision_area, confidence, population=population, binning=binning
-    )
-
-
-def _checked_binning(release: Release, binning: float | None, default: float) -> float:
+def checked_binning(release: Release, binning: float | None, default: float) -> float:
     if binning is None and release.spec.privacy.charges:
         return default
     if binning is None:
@@ -289,10 +183,11 @@ def _checked_binning(release: Release, binning: float | None, default: float) ->
     return binning
 
 
-def _area_interval(
-    release: Release, area: Area, confidence: float, *, population: bool, binning: float
+def examples_area_interval(
+    release: Release, area: Area, confidence: float, *, binning: float
 ) -> Interval:
-    ends = torch.from_numpy(area_interval(release, confidence, population, binning, area))
+    """Return the interval of an area of all clients' own examples."""
+    ends = torch.from_numpy(area_interval(release, confidence, binning, area))
     if release.spec.task == "binary":
         ends = ends[0]
     low, high = ends.unbind(-1)
@@ -358,7 +253,6 @@ def bounds_of_classes(
     source: Readable,
     histograms: Histograms,
     confidence: float,
-    population: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return low and high bounds of the values of each class, which hold at once in a class.
 
@@ -370,12 +264,10 @@ def bounds_of_classes(
         source: a release.
         histograms: what was read from the release.
         confidence: probability that the bounds of a class hold.
-        population: whether they hold the values of the population.
     """
     release = check_uncertain(source, confidence)
     counts_of_classes = uncertain_counts(
         release,
-        population,
         leaf=histograms.flat,
         edges=histograms.edges.numpy(),
         thresholds=thresholds,
@@ -387,83 +279,3 @@ def bounds_of_classes(
         lows.append(np.minimum(low, class_values))
         highs.append(np.maximum(high, class_values))
     return histograms.shaped(np.stack(lows)), histograms.shaped(np.stack(highs))
-
-
-def said_before(release: Release, topic: str) -> bool:
-    """Return whether this function was called before for the release and the topic.
-
-    So a release is warned of once.
-    """
-    before = release in _warned_releases[topic]
-    _warned_releases[topic].add(release)
-    return before
-
-
-def warn_if_drowned(release: Release, average: Average | None) -> None:
-    """Warn, once for each private release, if its noise moves the AUROC by much.
-
-    Without ``average`` the warning is about the class whose AUROC the noise moves most.
-    """
-    release = release.overall
-    spec = release.spec
-    if spec.rows != 2 or said_before(release, "area"):
-        return
-    areas, deviations = noisy_areas(release, pooled=average == "micro")
-    if average in ("macro", "weighted"):
-        subject = "The mean AUROC of this release is"
-        area = float(areas.mean())
-        deviation = float(np.sqrt((deviations**2).mean() / len(deviations)))
-    else:
-        worst = int(deviations.argmax())
-        subject = "The AUROC of this release is"
-        if len(areas) > 1:
-            subject = f"The AUROC of class {worst} is"
-        area = float(areas[worst])
-        deviation = float(deviations[worst])
-    half_width = NORMAL_QUANTILE * deviation
-    if half_width <= AREA_NOISE_WARNED_OF:
-        return
-    over_classes = ""
-    fewer_classes = ""
-    if spec.classes > 1:
-        kind = "classes"
-        if spec.task == "multilabel":
-            kind = "labels"
-        over_classes = f" over {spec.classes} {kind}"
-        fewer_classes = ", fewer classes"
-    warnings.warn(
-        f"{subject} about {area:.2f}, but the noise of epsilon {spec.epsilon:g}{over_classes} "
-        f"moves it by about {min(half_width, 1.0):.2f} (95%): it may be anything from "
-        f"{max(area - half_width, 0.0):.2f} to {min(area + half_width, 1.0):.2f}. More examples"
-        f"{fewer_classes} or a larger epsilon would help; `python -m torchmetrics_fed plan` says "
-        "how much.",
-        stacklevel=4,
-    )
-
-
-def warn_of_precision(release: Release) -> None:
-    """Warn, once for each release, if its average precision is uncertain.
-
-    Noise makes it uncertain, and so do scores that may be tied.
-    """
-    release = release.overall
-    if release.spec.rows != 2 or said_before(release, "precision"):
-        return
-    interval = average_precision_interval(release)
-    lows = interval.low.reshape(-1)
-    highs = interval.high.reshape(-1)
-    worst = int((highs - lows).argmax())
-    if float(highs[worst] - lows[worst]) <= PRECISION_WIDTH_WARNED_OF:
-        return
-    of_class = ""
-    if len(lows) > 1:
-        of_class = f" of class {worst}"
-    warnings.warn(
-        f"The average precision{of_class} may be anything from {lows[worst]:.2f} to "
-        f"{highs[worst]:.2f} (95%): noise of epsilon {release.spec.epsilon:g}, or scores that seem "
-        "to be tied where no edge of the release tells them apart. Report it with its interval, "
-        "`functional.average_precision_interval(metric.release())`. More examples or a larger "
-        "epsilon would help, and for tied scores `grid=ScoreGrid.from_edges(...)`, with an edge "
-        "between any two of their values.",
-        stacklevel=4,
-    )

@@ -1,14 +1,20 @@
-"""Calibration: whether seven in ten of the examples scored 0.7 are positive."""
+"""Calibration: whether seven in ten of the examples scored 0.7 are positive, and proper losses.
+
+Each leaf stands for its centre.
+"""
+
+from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.averages import Averaging, checked_average
+from torchmetrics_fed.functional.averages import Averaging, averaged, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import (
     Labels,
@@ -17,9 +23,16 @@ from torchmetrics_fed.functional.figures.canvas import (
     plot_curves,
     rows,
 )
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.functional.figures.page import scale
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.reconstruct.histograms import Edges, Readable, are_probabilities, read
+from torchmetrics_fed.reconstruct.histograms import (
+    Edges,
+    Histograms,
+    Readable,
+    are_probabilities,
+)
 from torchmetrics_fed.typing import Task
 
 LARGEST_MARKER = 80.0
@@ -28,12 +41,19 @@ LARGEST_MARKER = 80.0
 CALIBRATED = ReferenceLine((0, 1), (0, 1), "calibrated")
 """The line of scores that are probabilities of a positive."""
 
+CalibrationNorm = Literal["l1", "l2", "max"]
+"""How the distances of calibration bins are combined."""
+
+NORMS: tuple[CalibrationNorm, ...] = get_args(CalibrationNorm)
+"""The norms of the calibration error."""
+
 
 class Calibration(NamedTuple):
     """Two scalars ``(...)`` and the reliability curve ``(..., bins)``, bins in ascending order.
 
     Example:
-        >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]])).brier_score
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> calibration_from_counts(counts).brier_score
         tensor(0.1875, dtype=torch.float64)
     """
 
@@ -44,9 +64,12 @@ class Calibration(NamedTuple):
     predicted: Tensor
     """Mean score; the centre of the calibration bin where it is empty."""
     observed: Tensor
-    """Fraction of positives; 0 where the calibration bin is empty."""
+    """Fraction of positives; NaN where the calibration bin is empty."""
     examples: Tensor
     """Number of examples, float64."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -71,8 +94,7 @@ class Calibration(NamedTuple):
         """
         predicted = rows(self.predicted)
         examples = rows(self.examples)
-        # an empty bin has no share of positives
-        observed = torch.where(examples > 0, rows(self.observed), torch.nan)
+        observed = rows(self.observed)
         fullest = examples.amax(-1, keepdim=True).clamp(min=1e-9)
         score_format = "ECE {:.4f},\nBrier {:.4f}"
         if len(examples) > 1:
@@ -115,50 +137,257 @@ def calibration_from_counts(
         source: as in :func:`roc_from_counts`.
         edges: as in :func:`roc_from_counts`, within [0, 1].
         reconstruction: as in :func:`roc_from_counts`.
-        bins: number of calibration bins, even over [0, 1]. A leaf is in the bin of its centre.
+        bins: number of calibration bins, even over [0, 1]. A leaf is in the bin of its centre; if a
+            boundary is inside, in the bin where torchmetrics counts a score on the boundary.
         average: None or ``"micro"``.
 
     Example:
-        >>> calibration_from_counts(torch.tensor([[3, 1], [1, 3]]), bins=2).observed
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> calibration_from_counts(counts, bins=2).observed
         tensor([0.2500, 0.7500], dtype=torch.float64)
     """
+    histograms = read(source, edges, reconstruction).pooled(average)
+    sums = _bin_sums(histograms, bins)
+    total = sums.examples.sum(-1)
+    if bool((total <= 0).any()):
+        warnings.warn(
+            "No examples: their calibration is undefined and set to 0.", UserWarning, stacklevel=2
+        )
+    curve = sums.without_ones
+    bin_centre = (torch.arange(bins, dtype=torch.float64) + 0.5) / bins
+    return Calibration(
+        expected_calibration_error=_distance(sums, "l1"),
+        brier_score=_mean_loss(histograms, _squared_error).clamp(0.0, 1.0),
+        predicted=torch.where(curve.examples > 0, curve.predicted, bin_centre),
+        observed=curve.observed,
+        examples=curve.examples,
+    )
+
+
+class _BinSums(NamedTuple):
+    """Sums over calibration bins, ``(..., bins + 1)``: the last one is for scores of exactly 1."""
+
+    examples: Tensor
+    positives: Tensor
+    scores: Tensor
+
+    @property
+    def predicted(self) -> Tensor:
+        """Mean score; NaN where a bin is empty."""
+        means = self.scores / self.examples
+        return torch.where(self.examples > 0, means, torch.nan).clamp(0.0, 1.0)
+
+    @property
+    def observed(self) -> Tensor:
+        """Fraction of positives; NaN where a bin is empty."""
+        return torch.where(self.examples > 0, self.positives / self.examples, torch.nan)
+
+    @property
+    def without_ones(self) -> _BinSums:
+        """The sums ``(..., bins)``, with the scores of exactly 1 in the last bin."""
+        return _BinSums(
+            _joined_at_end(self.examples),
+            _joined_at_end(self.positives),
+            _joined_at_end(self.scores),
+        )
+
+
+def _joined_at_end(sums: Tensor) -> Tensor:
+    """Return sums whose last two bins are one."""
+    last = sums[..., -2:].sum(-1, keepdim=True)
+    return torch.cat([sums[..., :-2], last], -1)
+
+
+def _bin_sums(histograms: Histograms, bins: int) -> _BinSums:
+    check_bins(bins)
+    check_probabilities(histograms.edges)
+    negatives, positives = histograms.leaf.double().clamp(min=0.0).unbind(-2)
+    bin_of_leaf = _calibration_bins(histograms.edges, bins)
+    examples = negatives + positives
+    return _BinSums(
+        examples=_summed(examples, bin_of_leaf, bins + 1),
+        positives=_summed(positives, bin_of_leaf, bins + 1),
+        scores=_summed(examples * _centres(histograms.edges), bin_of_leaf, bins + 1),
+    )
+
+
+def _centres(edges: Tensor) -> Tensor:
+    """Return the centre of each leaf, at most 1: the score that the leaf stands for."""
+    return ((edges[:-1] + edges[1:]) / 2).clamp(max=1.0)
+
+
+def _calibration_bins(edges: Tensor, bins: int) -> Tensor:
+    """Return the calibration bin of each leaf, that of its centre.
+
+    Rounded scores and scores of trees lie on the boundaries of calibration bins. So a leaf with one
+    boundary inside goes where torchmetrics counts a score on this boundary: into the bin above it,
+    unless the boundary, rounded to float32, is above the score. Scores of exactly 1 have a bin of
+    their own, as in torchmetrics, if the grid tells them apart.
+    """
+    boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    bin_of_centre = torch.bucketize(_centres(edges), boundaries, right=True) - 1
+    rounded_scores = (torch.arange(bins + 1, dtype=torch.float64) / bins).float()
+    rounded_boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float32)
+    bin_of_boundary = torch.bucketize(rounded_scores, rounded_boundaries, right=True) - 1
+    first_inside = torch.searchsorted(boundaries, edges[:-1].contiguous(), right=True)
+    first_above = torch.searchsorted(boundaries, edges[1:].contiguous())
+    has_one_boundary = first_above - first_inside == 1
+    boundary = first_inside.clamp(max=bins)
+    bin_of_leaf = torch.where(has_one_boundary, bin_of_boundary[boundary], bin_of_centre)
+    is_one = edges[:-1] >= 1
+    return torch.where(is_one, bins, bin_of_leaf.clamp(0, bins - 1))
+
+
+def _distance(sums: _BinSums, norm: CalibrationNorm) -> Tensor:
+    """Return the distance ``(...)`` of predicted and observed; 0 without any examples."""
+    distance = (sums.predicted - sums.observed).abs().nan_to_num(0.0)
+    if norm == "max":
+        return distance.amax(-1)
+    share = sums.examples / sums.examples.sum(-1, keepdim=True).clamp(min=1e-300)
+    if norm == "l1":
+        return (distance * share).sum(-1).clamp(0.0, 1.0)
+    return (distance**2 * share).sum(-1).sqrt().clamp(0.0, 1.0)
+
+
+def calibration_error(
+    source: Readable,
+    bins: int = 15,
+    norm: CalibrationNorm = "l1",
+    average: Averaging = None,
+) -> Tensor:
+    r"""Return the calibration error ``(...)`` of each class's probabilities, in [0, 1].
+
+    With :math:`n_b` examples in bin b and :math:`d_b = |\bar s_b - \bar y_b|`, it is
+    :math:`\sum_b \frac{n_b}{n} d_b` for ``"l1"``, the root of :math:`\sum_b \frac{n_b}{n} d_b^2`
+    for ``"l2"``, and the largest :math:`d_b` for ``"max"``: torchmetrics'
+    ``BinaryCalibrationError``. With several classes it is that of each class against the rest;
+    torchmetrics' multi-class error is that of the top label, which histograms do not hold.
+
+    Args:
+        source: as in :func:`roc_from_counts`.
+        bins: as in :func:`calibration_from_counts`.
+        norm: ``"l1"``, ``"l2"`` or ``"max"``.
+        average: None, ``"micro"``, ``"macro"`` or ``"weighted"``.
+
+    Example:
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.4, 1]))
+        >>> calibration_error(counts, bins=2, norm="max")
+        tensor(0.0500, dtype=torch.float64)
+    """
+    check_norm(norm)
+    histograms = read(source)
+    distance = _distance(_bin_sums(histograms.pooled(average), bins), norm)
+    return averaged(distance, histograms, average)
+
+
+def check_norm(norm: str) -> None:
+    """Raise unless distances of calibration bins are combined so."""
+    if norm not in NORMS:
+        raise InputError(f"Expected argument `norm` to be one of {NORMS} but got {norm!r}.")
+
+
+def check_bins(bins: int) -> None:
+    """Raise unless this is a number of calibration bins."""
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise InputError(
             f"Expected argument `bins` to be a positive int but got {bins!r}. "
             "The usual number is 15."
         )
-    histograms = read(source, edges, reconstruction).pooled(average)
-    edges = histograms.edges
-    check_probabilities(edges)
-    negatives, positives = histograms.leaf.double().clamp(min=0.0).unbind(-2)
-    centre = (edges[:-1] + edges[1:]) / 2
-    boundaries = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
-    bin_of_leaf = (torch.bucketize(centre, boundaries, right=True) - 1).clamp(max=bins - 1)
-    bin_positives = _summed(positives, bin_of_leaf, bins)
-    examples = _summed(negatives, bin_of_leaf, bins) + bin_positives
-    scores = _summed((negatives + positives) * centre, bin_of_leaf, bins)
-    total = examples.sum(-1)
-    if bool((total <= 0).any()):
-        warnings.warn(
-            "No examples: their calibration is undefined and set to 0.", UserWarning, stacklevel=2
-        )
-    bin_centre = (boundaries[:-1] + boundaries[1:]) / 2
-    predicted = torch.where(examples > 0, scores / examples, bin_centre).clamp(0.0, 1.0)
-    observed = torch.where(examples > 0, bin_positives / examples, 0.0)
-    distances = ((predicted - observed).abs() * examples).sum(-1)
-    squares = (positives * (1 - centre) ** 2 + negatives * centre**2).sum(-1)
-    return Calibration(
-        expected_calibration_error=torch.where(total > 0, distances / total, 0.0).clamp(0.0, 1.0),
-        brier_score=torch.where(total > 0, squares / total, 0.0).clamp(0.0, 1.0),
-        predicted=predicted,
-        observed=observed,
-        examples=examples,
-    )
 
 
 def _summed(values: Tensor, bin_of_leaf: Tensor, bins: int) -> Tensor:
     """Return the sums of the leaves' values over each calibration bin, ``(..., bins)``."""
     return values.new_zeros(*values.shape[:-1], bins).index_add_(-1, bin_of_leaf, values)
+
+
+def brier_score(source: Readable, average: Averaging = None) -> Tensor:
+    r"""Return the Brier score ``(...)``, the mean of :math:`(y - s)^2`, in [0, 1].
+
+    Each leaf stands for its centre. Arguments are those of :func:`calibration_error`.
+
+    Example:
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> brier_score(counts)
+        tensor(0.1875, dtype=torch.float64)
+    """
+    return _averaged_loss(source, _squared_error, average)
+
+
+def log_loss(source: Readable, average: Averaging = None) -> Tensor:
+    r"""Return the log loss ``(...)``, the mean of :math:`-\ln s` or :math:`-\ln(1 - s)`.
+
+    It is the first for positives and the second for negatives: the binary cross-entropy of each
+    class. Each leaf stands for its centre, kept :math:`2^{-52}` from 0 and 1 as in scikit-learn.
+    Arguments are those of :func:`calibration_error`.
+
+    Example:
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> log_loss(counts)
+        tensor(0.5623, dtype=torch.float64)
+    """
+    return _averaged_loss(source, _cross_entropy, average)
+
+
+def hinge_loss(source: Readable, squared: bool = False, average: Averaging = None) -> Tensor:
+    r"""Return the hinge loss ``(...)``: the mean of :math:`1 - s` or :math:`1 + s`.
+
+    It is the first for positives and the second for negatives: torchmetrics' ``BinaryHingeLoss`` of
+    probabilities. Arguments are those of :func:`calibration_error`, and:
+
+    Args:
+        source: a release, or histograms.
+        squared: whether to square before the mean.
+        average: None, ``"micro"``, ``"macro"`` or ``"weighted"``.
+
+    Example:
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> hinge_loss(counts)
+        tensor(0.8750, dtype=torch.float64)
+    """
+    if squared:
+        return _averaged_loss(source, _squared_hinge, average)
+    return _averaged_loss(source, _hinge, average)
+
+
+class _Losses(NamedTuple):
+    """The loss of a negative and of a positive example in each leaf, ``(leaves,)``."""
+
+    of_negatives: Tensor
+    of_positives: Tensor
+
+
+def _squared_error(score: Tensor) -> _Losses:
+    return _Losses(score**2, (1 - score) ** 2)
+
+
+def _cross_entropy(score: Tensor) -> _Losses:
+    least = torch.finfo(torch.float64).eps
+    return _Losses(-(1 - score).clamp(min=least).log(), -score.clamp(min=least).log())
+
+
+def _hinge(score: Tensor) -> _Losses:
+    return _Losses(1 + score, 1 - score)
+
+
+def _squared_hinge(score: Tensor) -> _Losses:
+    return _Losses((1 + score) ** 2, (1 - score) ** 2)
+
+
+def _averaged_loss(
+    source: Readable, losses_of: Callable[[Tensor], _Losses], average: Averaging
+) -> Tensor:
+    histograms = read(source)
+    return averaged(_mean_loss(histograms.pooled(average), losses_of), histograms, average)
+
+
+def _mean_loss(histograms: Histograms, losses_of: Callable[[Tensor], _Losses]) -> Tensor:
+    """Return the mean loss ``(...)`` of all examples; 0 without any."""
+    check_probabilities(histograms.edges)
+    negatives, positives = histograms.leaf.double().clamp(min=0.0).unbind(-2)
+    losses = losses_of(_centres(histograms.edges))
+    sums = (positives * losses.of_positives + negatives * losses.of_negatives).sum(-1)
+    total = (negatives + positives).sum(-1)
+    return torch.where(total > 0, sums / total, 0.0)
 
 
 def check_probabilities(edges: Tensor) -> None:

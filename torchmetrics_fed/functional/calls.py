@@ -1,6 +1,6 @@
-"""Calls at a threshold: the confusion matrix, and the predictive values of a call."""
+"""Predictive values: what a call at a threshold is worth."""
 
-import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,60 +9,25 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import Interval, check_uncertain
+from torchmetrics_fed.functional.confusion import confusion_at
 from torchmetrics_fed.functional.figures import canvas
-from torchmetrics_fed.reconstruct.histograms import Histograms, Readable, nearest_edge, read
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import check_of
+from torchmetrics_fed.functional.intervals import intervals as population_intervals
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import UncertainCounts, uncertain_counts
 from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.typing import Floats
-
-
-class Confusion(NamedTuple):
-    """Counts and the edge at which they were taken.
-
-    Example:
-        >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.5).matrix
-        tensor([[3, 1],
-                [1, 3]])
-    """
-
-    matrix: Tensor
-    """``(..., 2, 2)``: [[tn, fp], [fn, tp]] as in scikit-learn, of the dtype of the counts."""
-    threshold: Tensor
-    """The edge that was used, a float64 scalar."""
-
-
-def confusion_at(source: Readable, threshold: float) -> Confusion:
-    """Return the confusion matrix of "score >= threshold" at the edge nearest to ``threshold``.
-
-    Of two edges at the same distance the lower is used. Nothing is known inside a leaf, so the edge
-    is returned with the counts. The highest edge selects no example, not even scores equal to it:
-    these are counted in the last leaf. On a two-sided grid the highest edge is the next number
-    above 1, and the threshold 1 selects scores of exactly 1.
-
-    Example:
-        >>> confusion_at(torch.tensor([[3, 1], [1, 3]]), 0.4).threshold
-        tensor(0.5000, dtype=torch.float64)
-    """
-    if not math.isfinite(threshold):
-        raise InputError(
-            f"Expected argument `threshold` to be a finite score but got {threshold!r}. The lowest "
-            "edge selects every example, the highest none."
-        )
-    histograms = read(source)
-    edge = nearest_edge(histograms.edges, threshold)
-    leaf = histograms.leaf.clamp(min=0)
-    called_negative = leaf[..., :edge].sum(-1)
-    called_positive = leaf[..., edge:].sum(-1)
-    matrix = torch.stack([called_negative, called_positive], -1)
-    return Confusion(matrix, histograms.edges[edge])
+from torchmetrics_fed.typing import Floats, IntervalOf
 
 
 class PredictiveValues(NamedTuple):
     """The share of positives among positive calls, and of negatives among negative calls.
 
     Example:
-        >>> predictive_values(torch.tensor([[3, 1], [1, 3]]), 0.5).negative
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> predictive_values(counts, 0.5).negative
         tensor(0.7500, dtype=torch.float64)
     """
 
@@ -75,6 +40,9 @@ class PredictiveValues(NamedTuple):
     prevalence: Tensor
     intervals: tuple[Interval, Interval] | None = None
     """Of both values, if a confidence was given."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -136,12 +104,12 @@ def predictive_values(
     threshold: float,
     prevalence: float | None = None,
     confidence: float | None = None,
-    population: bool = False,
+    of: IntervalOf = "population",
 ) -> PredictiveValues:
     r"""Return the predictive values of "score >= threshold".
 
     :math:`PPV = \frac{\pi T}{\pi T + (1 - \pi) F}`, and NPV likewise with 1 - F and 1 - T. The
-    value of a call that no example gets is 1. Intervals are Fieller's.
+    value of a call that no example gets is 1. Intervals of the examples are Fieller's.
 
     Args:
         source: as in :func:`confusion_at`; a release if there is a ``confidence``.
@@ -149,11 +117,12 @@ def predictive_values(
         prevalence: the share of positives :math:`\pi` where the model will be used; that of the
             counts if not given.
         confidence: probability that an interval holds its value.
-        population: whether intervals hold the values of the population that the examples were drawn
-            from.
+        of: ``"population"`` for intervals of the values of the population that the examples were
+            drawn from, ``"examples"`` for those of the examples themselves.
 
     Example:
-        >>> predictive_values(torch.tensor([[3, 1], [1, 3]]), 0.5, prevalence=0.1).positive
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> predictive_values(counts, 0.5, prevalence=0.1).positive
         tensor(0.2500, dtype=torch.float64)
     """
     if prevalence is not None and not 0 <= prevalence <= 1:
@@ -174,7 +143,19 @@ def predictive_values(
     ppv = torch.where(tp + fp > 0, tp / (tp + fp), 1.0)
     npv = torch.where(tn + fn > 0, tn / (tn + fn), 1.0)
     intervals = None
-    if confidence is not None:
+    if confidence is not None and of == "population":
+        release = check_uncertain(source, confidence)
+        by_name = population_intervals(
+            release,
+            partial(predictive_values, threshold=threshold, prevalence=prevalence),
+            confidence,
+        )
+        intervals = (
+            by_name["positive_predictive_value"],
+            by_name["negative_predictive_value"],
+        )
+    elif confidence is not None:
+        check_of(of)
         release = check_uncertain(source, confidence)
         ends = _interval_ends(
             release,
@@ -182,7 +163,6 @@ def predictive_values(
             edge,
             prevalence=prevalence,
             confidence=confidence,
-            population=population,
         )
         intervals = (
             _interval_around(ppv, ends[..., 0, :]),
@@ -204,12 +184,10 @@ def _interval_ends(
     *,
     prevalence: float | None,
     confidence: float,
-    population: bool,
 ) -> Tensor:
     """Return low and high end of PPV and NPV of each class, ``(..., 2 values, 2 ends)``."""
     counts_of_classes = uncertain_counts(
         release,
-        population,
         leaf=histograms.flat,
         edges=histograms.edges.numpy(),
         thresholds=edge.numpy()[None],

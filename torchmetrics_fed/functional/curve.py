@@ -8,8 +8,9 @@ from typing_extensions import Unpack
 
 from torchmetrics_fed.counting.grid import ScoreGrid
 from torchmetrics_fed.counting.validation import Rules
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable, read
+from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable
 from torchmetrics_fed.release import Release, Spec
 from torchmetrics_fed.typing import Average, GridName, MultiClass, Normalization, Task
 
@@ -43,7 +44,22 @@ def count(
     validate_args: bool = True,
     **options: Unpack[_SpecOptions],
 ) -> Histograms:
-    """Return the histograms of one batch."""
+    """Return the histograms of one batch: the source of any function here, without a metric.
+
+    Args:
+        preds: scores: any shape for binary tasks, ``(N, classes, ...)`` for others.
+        target: 0 or 1 for each score, or for multi-class tasks the class of each of N.
+        task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
+        reconstruction: how curves are read from the counts.
+        validate_args: whether the values of scores and targets are checked.
+        options: as in :class:`~torchmetrics_fed.FederatedMetric`.
+
+    Example:
+        >>> import torch
+        >>> counts = count(torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.tensor([0, 1, 0, 1]))
+        >>> counts.leaf.sum(-1)
+        tensor([2, 2])
+    """
     spec = Spec.build(task, **options)
     rules = Rules(task, spec.normalization, spec.ignore_index, validate_args)
     counts = spec.grid.add(spec.empty_counts().to(preds.device), preds, target, rules)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import Band, Estimate, bounds_of_classes
+from torchmetrics_fed.functional.band import Band, Estimate, bounds_of_classes, check_uncertain
 from torchmetrics_fed.functional.calibration import check_probabilities
 from torchmetrics_fed.functional.figures.canvas import (
     RATE_LIMITS,
@@ -19,10 +19,13 @@ from torchmetrics_fed.functional.figures.canvas import (
     plot_curves,
     rows,
 )
-from torchmetrics_fed.reconstruct.histograms import Histograms, Readable, read
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import check_of, curve_bounds
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import Histograms, Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import counts_above
-from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.typing import Floats, IntervalOf
 
 Positions: TypeAlias = Sequence[float] | Tensor | None
 """Where to read a curve; at each hundredth if None."""
@@ -37,7 +40,8 @@ class NetBenefit(NamedTuple):
     Treating no example has net benefit 0.
 
     Example:
-        >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).treat_all
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> net_benefit(counts, [0.25, 0.5]).treat_all
         tensor([0.3333, 0.0000], dtype=torch.float64)
     """
 
@@ -50,6 +54,9 @@ class NetBenefit(NamedTuple):
     low: Tensor | None = None
     """Bounds of ``model`` that hold at all these thresholds at once, if a confidence was given."""
     high: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -102,7 +109,7 @@ def net_benefit(
     source: Readable,
     thresholds: Positions = None,
     confidence: float | None = None,
-    population: bool = False,
+    of: IntervalOf = "population",
 ) -> NetBenefit:
     r"""Return the decision curve (Vickers & Elkin 2006) of probabilities.
 
@@ -112,10 +119,11 @@ def net_benefit(
         source: as in :func:`cumulative_gains`; scores are probabilities.
         thresholds: from 0 to below 1; 0.01, 0.02, ... 0.99 if not given.
         confidence: as in :func:`cumulative_gains`.
-        population: as in :func:`cumulative_gains`.
+        of: as in :func:`cumulative_gains`.
 
     Example:
-        >>> net_benefit(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).model
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> net_benefit(counts, [0.25, 0.5]).model
         tensor([0.3333, 0.2500], dtype=torch.float64)
     """
     histograms = read(source)
@@ -126,6 +134,28 @@ def net_benefit(
             "Expected argument `thresholds` to be from 0 to below 1 but some are not. "
             "Give probabilities."
         )
+    curve = _net_benefit(histograms, t)
+    if confidence is None:
+        return curve
+    check_of(of)
+    if of == "population":
+        release = check_uncertain(source, confidence)
+        low, high = curve_bounds(release, lambda counts: _net_benefit(counts, t).model, confidence)
+        return curve._replace(low=low, high=high)
+    model = curve.model.reshape(-1, len(t)).numpy()
+    low, high = bounds_of_classes(
+        [partial(_net_benefit_estimate, odds=t / (1 - t))] * len(model),
+        model,
+        thresholds=t,
+        source=source,
+        histograms=histograms,
+        confidence=confidence,
+    )
+    return curve._replace(low=low, high=high)
+
+
+def _net_benefit(histograms: Histograms, t: Floats) -> NetBenefit:
+    """Return the net benefit at thresholds t, without bounds."""
     odds = t / (1 - t)
     at_or_above = counts_above(
         histograms.flat, histograms.edges.numpy(), np.r_[histograms.edges[0], t]
@@ -135,25 +165,7 @@ def net_benefit(
     n = np.maximum(negatives + positives, 1e-300)
     model = (tp - odds * fp) / n
     treat_all = (positives - odds * negatives) / n
-    low = None
-    high = None
-    if confidence is not None:
-        low, high = bounds_of_classes(
-            [partial(_net_benefit_estimate, odds=odds)] * len(model),
-            model,
-            thresholds=t,
-            source=source,
-            histograms=histograms,
-            confidence=confidence,
-            population=population,
-        )
-    return NetBenefit(
-        torch.from_numpy(t),
-        histograms.shaped(model),
-        histograms.shaped(treat_all),
-        low=low,
-        high=high,
-    )
+    return NetBenefit(torch.from_numpy(t), histograms.shaped(model), histograms.shaped(treat_all))
 
 
 def _net_benefit_estimate(counts: Floats, odds: Floats) -> Estimate:
@@ -175,7 +187,8 @@ class CumulativeGains(NamedTuple):
     """Recall (gain) and lift of selecting the highest scores, ``(..., fractions)``.
 
     Example:
-        >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5]).lift
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> cumulative_gains(counts, [0.25, 0.5]).lift
         tensor([1.5000, 1.5000], dtype=torch.float64)
     """
 
@@ -188,6 +201,9 @@ class CumulativeGains(NamedTuple):
     low: Tensor | None = None
     """Bounds of ``recall`` that hold at all these fractions at once, if a confidence was given."""
     high: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -240,7 +256,7 @@ def cumulative_gains(
     source: Readable,
     fractions: Positions = None,
     confidence: float | None = None,
-    population: bool = False,
+    of: IntervalOf = "population",
 ) -> CumulativeGains:
     """Return the recall of the fraction q of all examples with the highest scores, and recall / q.
 
@@ -250,11 +266,12 @@ def cumulative_gains(
         fractions: above 0, up to 1; 0.01, 0.02, ... 1 if not given.
         confidence: probability that ``low`` and ``high`` hold the curve at all fractions. The
             source is a release then.
-        population: whether the bounds hold the curve of the population that the examples were drawn
-            from.
+        of: ``"population"`` for bounds of the curve of the population that the examples were drawn
+            from, ``"examples"`` for those of the curve of the examples themselves.
 
     Example:
-        >>> cumulative_gains(torch.tensor([[3, 1], [1, 3]]), [0.25, 0.5, 1.0]).recall
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> cumulative_gains(counts, [0.25, 0.5, 1.0]).recall
         tensor([0.3750, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source)
@@ -265,9 +282,16 @@ def cumulative_gains(
             "The top tenth is 0.1."
         )
     recall, slope, thresholds = _gains(histograms, q)
-    low = None
-    high = None
-    if confidence is not None:
+    curve = CumulativeGains(
+        torch.from_numpy(q), histograms.shaped(recall), histograms.shaped(recall / q)
+    )
+    if confidence is None:
+        return curve
+    check_of(of)
+    if of == "population":
+        release = check_uncertain(source, confidence)
+        low, high = curve_bounds(release, lambda counts: _recall_at(counts, q), confidence)
+    else:
         low, high = bounds_of_classes(
             [partial(_gains_estimate, q=q, slope=class_slope) for class_slope in slope],
             recall,
@@ -275,17 +299,18 @@ def cumulative_gains(
             source=source,
             histograms=histograms,
             confidence=confidence,
-            population=population,
         )
-        low = low.clamp(0, 1)
-        high = high.clamp(0, 1)
-    return CumulativeGains(
-        torch.from_numpy(q),
-        histograms.shaped(recall),
-        histograms.shaped(recall / q),
-        low=low,
-        high=high,
-    )
+    return curve._replace(low=low.clamp(0, 1), high=high.clamp(0, 1))
+
+
+def _recall_at(histograms: Histograms, q: Floats) -> Tensor:
+    """Return the recall of the fractions q of all examples."""
+    recalls = []
+    for fp, tp in above(histograms.flat)[..., ::-1]:
+        selected = fp + tp
+        recall = tp / max(tp[-1], 1e-300)
+        recalls.append(np.interp(q, selected / max(selected[-1], 1e-300), recall))
+    return histograms.shaped(np.stack(recalls))
 
 
 def _gains(histograms: Histograms, q: Floats) -> tuple[Floats, Floats, Floats]:

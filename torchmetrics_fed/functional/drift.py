@@ -12,7 +12,9 @@ from torch import Tensor
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.band import check_uncertain
 from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, plot_curves
-from torchmetrics_fed.reconstruct.histograms import Histograms, read
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import Histograms
 from torchmetrics_fed.reconstruct.uncertainty.bands import above
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import uncertain_counts
 from torchmetrics_fed.release.release import Release
@@ -53,6 +55,9 @@ class Drift(NamedTuple):
     after: Tensor
     edges: Tensor
     """Of the parts, ``(..., parts + 1)``."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -202,8 +207,10 @@ def _classes(release: Release, edges: Floats, tied: bool) -> list[_Class]:
     leaf = histograms.flat
     leaf_edges = histograms.edges.numpy()
     inner_edges = edges[:, 1:-1]
-    noisy = uncertain_counts(release, False, leaf, leaf_edges, thresholds=inner_edges, tied=tied)
-    sampled = uncertain_counts(release, True, leaf, leaf_edges, thresholds=inner_edges, tied=tied)
+    noisy = uncertain_counts(release, leaf, leaf_edges, thresholds=inner_edges, tied=tied)
+    sampled = uncertain_counts(
+        release, leaf, leaf_edges, thresholds=inner_edges, tied=tied, sampling=True
+    )
     classes = []
     for noise, sampling, class_edges in zip(noisy, sampled, edges, strict=True):
         n = max(noise.seen[:, 0].sum(), 1.0)

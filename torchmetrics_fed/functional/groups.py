@@ -16,8 +16,10 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import auroc_interval, check_uncertain
+from torchmetrics_fed.functional.band import check_uncertain
 from torchmetrics_fed.functional.figures.canvas import PALETTE, dress, figure
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import auroc_interval
 from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.reconstruct.histograms import nearest_edge
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import Counted, Rates
@@ -121,6 +123,9 @@ class GroupGaps(NamedTuple):
     def demographic_parity(self) -> Gap:
         """The largest difference of positive rates."""
         return self.largest["positive_rate"]
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -263,7 +268,7 @@ def _areas(parts: Sequence[Release], confidence: float) -> Rates:
     lows = []
     highs = []
     for part in parts:
-        interval = auroc_interval(part, confidence, population=True)
+        interval = auroc_interval(part, confidence)
         areas.append(auroc_from_counts(part).reshape(-1))
         lows.append(interval.low.reshape(-1))
         highs.append(interval.high.reshape(-1))

@@ -1,7 +1,8 @@
 """Operating points: the best threshold for a purpose, and the rate that it attains.
 
-Sources are releases, leaf counts, or what :func:`read` returns for them. Thresholds are those of
-the tails: with ``Aligned()`` the edges of the leaves. "Score >= threshold" selects an example.
+Sources are releases, or what :func:`read` returns for leaf counts with their edges. Thresholds are
+those of the tails: with ``Aligned()`` the edges of the leaves. "Score >= threshold" selects an
+example.
 
 Where several thresholds attain the best value the highest is returned. Where no threshold qualifies
 the value is 0 at the highest edge, which selects no example. All values but costs are in [0, 1].
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.functional.curve import tails_of
-from torchmetrics_fed.functional.figures.canvas import RATE_LIMITS, Labels, plot_curves
+from torchmetrics_fed.functional.figures.canvas import RATE_LIMITS, Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
 from torchmetrics_fed.reconstruct.histograms import Readable
 
 ROUNDING = 1e-12
@@ -28,12 +30,17 @@ class OperatingPoint(NamedTuple):
     """The best value ``(...)`` and the threshold ``(...)`` that attains it.
 
     Example:
-        >>> youden(torch.tensor([[3, 1], [1, 3]])).threshold
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> youden(counts).threshold
         tensor(0.5000, dtype=torch.float64)
     """
 
     value: Tensor
     threshold: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -42,6 +49,7 @@ class OperatingPoint(NamedTuple):
 
     def plot(
         self,
+        score: Score = None,
         ax: Any = None,
         label: str | None = None,
         labels: Labels = None,
@@ -60,6 +68,7 @@ class OperatingPoint(NamedTuple):
             name="point",
             label=label,
             labels=labels,
+            score=score,
             curve_score=torch.stack([self.threshold, self.value]),
             score_format="threshold {:.3f}, value {:.3f}",
             rates=False,
@@ -77,10 +86,12 @@ def recall_at_precision(source: Readable, min_precision: float) -> OperatingPoin
     """Return the highest recall whose precision is at least ``min_precision``.
 
     Example:
-        >>> recall_at_precision(torch.tensor([[3, 1], [1, 3]]), 0.7).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> recall_at_precision(counts, 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    _check_fraction("min_precision", min_precision)
+    check_fraction("min_precision", min_precision)
     rates = _Rates.of(source)
     return rates.best(rates.tpr, rates.precision >= min_precision - ROUNDING)
 
@@ -92,10 +103,12 @@ def precision_at_recall(source: Readable, min_recall: float) -> OperatingPoint:
     example have no precision and do not qualify.
 
     Example:
-        >>> precision_at_recall(torch.tensor([[3, 1], [1, 3]]), 0.7).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> precision_at_recall(counts, 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    _check_fraction("min_recall", min_recall)
+    check_fraction("min_recall", min_recall)
     rates = _Rates.of(source)
     qualified = (rates.tpr >= min_recall - ROUNDING) & (rates.selected > 0)
     best = torch.where(qualified, rates.precision, -1.0).amax(-1, keepdim=True)
@@ -107,10 +120,12 @@ def sensitivity_at_specificity(source: Readable, min_specificity: float) -> Oper
     """Return the highest sensitivity (recall) whose specificity is at least ``min_specificity``.
 
     Example:
-        >>> sensitivity_at_specificity(torch.tensor([[3, 1], [1, 3]]), 0.7).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> sensitivity_at_specificity(counts, 0.7).value
         tensor(0.7500, dtype=torch.float64)
     """
-    _check_fraction("min_specificity", min_specificity)
+    check_fraction("min_specificity", min_specificity)
     rates = _Rates.of(source)
     return rates.best(rates.tpr, 1 - rates.fpr >= min_specificity - ROUNDING)
 
@@ -119,10 +134,12 @@ def specificity_at_sensitivity(source: Readable, min_sensitivity: float) -> Oper
     """Return the highest specificity (1 - fpr) whose sensitivity is at least ``min_sensitivity``.
 
     Example:
-        >>> specificity_at_sensitivity(torch.tensor([[3, 1], [1, 3]]), 0.8).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> specificity_at_sensitivity(counts, 0.8).value
         tensor(0., dtype=torch.float64)
     """
-    _check_fraction("min_sensitivity", min_sensitivity)
+    check_fraction("min_sensitivity", min_sensitivity)
     rates = _Rates.of(source)
     return rates.best(1 - rates.fpr, rates.tpr >= min_sensitivity - ROUNDING)
 
@@ -131,7 +148,9 @@ def best_f1(source: Readable) -> OperatingPoint:
     r"""Return the highest :math:`F_1 = 2 TP / (2 TP + FP + FN)`.
 
     Example:
-        >>> best_f1(torch.tensor([[3, 1], [1, 3]])).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> best_f1(counts).value
         tensor(0.7500, dtype=torch.float64)
     """
     rates = _Rates.of(source)
@@ -145,7 +164,9 @@ def youden(source: Readable) -> OperatingPoint:
     """Return Youden's J, the highest of tpr - fpr; 0 where a class is empty.
 
     Example:
-        >>> youden(torch.tensor([[3, 1], [1, 3]])).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> youden(counts).value
         tensor(0.5000, dtype=torch.float64)
     """
     rates = _Rates.of(source)
@@ -170,13 +191,15 @@ def least_cost(
             counts if not given.
 
     Example:
-        >>> least_cost(torch.tensor([[3, 1], [1, 3]]), false_negative=5.0, prevalence=0.1).value
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> least_cost(counts, false_negative=5.0, prevalence=0.1).value
         tensor(0.3500, dtype=torch.float64)
     """
     _check_cost("false_positive", false_positive)
     _check_cost("false_negative", false_negative)
     if prevalence is not None:
-        _check_fraction("prevalence", prevalence)
+        check_fraction("prevalence", prevalence)
     rates = _Rates.of(source)
     if prevalence is None:
         pi = rates.positives / rates.selected[..., -1:].clamp(min=1e-300)
@@ -194,7 +217,9 @@ def kolmogorov_smirnov(source: Readable) -> Tensor:
     class is empty.
 
     Example:
-        >>> kolmogorov_smirnov(torch.tensor([[3, 1], [1, 3]]))
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> kolmogorov_smirnov(counts)
         tensor(0.5000, dtype=torch.float64)
     """
     tails = tails_of(source)
@@ -203,7 +228,8 @@ def kolmogorov_smirnov(source: Readable) -> Tensor:
     return torch.where((tails.total > 0).all(-1), distance, 0.0)
 
 
-def _check_fraction(name: str, value: float) -> None:
+def check_fraction(name: str, value: float) -> None:
+    """Raise unless an argument is in [0, 1]."""
     if not 0 <= value <= 1:
         raise InputError(
             f"Expected argument `{name}` to be in [0, 1] but got {value!r}. Give a fraction."

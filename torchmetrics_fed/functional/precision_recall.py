@@ -11,9 +11,11 @@ from torchmetrics_fed.functional.averages import Averaging, averaged, checked_av
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, count
 from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable, read
+from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable
 from torchmetrics_fed.typing import Task
 
 
@@ -23,13 +25,17 @@ class PrecisionRecallCurve(NamedTuple):
     The last point, precision 1 and recall 0, has no threshold.
 
     Example:
-        >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).recall
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> precision_recall_from_counts(counts).recall
         tensor([1.0000, 0.7500, 0.0000], dtype=torch.float64)
     """
 
     precision: Tensor
     recall: Tensor
     thresholds: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -122,7 +128,8 @@ def precision_recall_from_counts(
             the precisions of all classes that have positives.
 
     Example:
-        >>> precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]])).precision
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> precision_recall_from_counts(counts).precision
         tensor([0.5000, 0.7500, 1.0000], dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction).pooled(average)
@@ -214,7 +221,8 @@ def average_precision_from_curve(curve: PrecisionRecallCurve) -> Tensor:
     It is :math:`\sum_k (R_k - R_{k+1}) P_k`.
 
     Example:
-        >>> curve = precision_recall_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> curve = precision_recall_from_counts(counts)
         >>> average_precision_from_curve(curve)
         tensor(0.6875, dtype=torch.float64)
     """
@@ -235,7 +243,8 @@ def average_precision_from_counts(
     Arguments are those of :func:`roc_from_counts`.
 
     Example:
-        >>> average_precision_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> average_precision_from_counts(counts)
         tensor(0.6875, dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction)

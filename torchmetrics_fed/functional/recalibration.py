@@ -16,12 +16,16 @@ from torch import Tensor, nn
 from torchmetrics_fed.errors import InputError, check_choice
 from torchmetrics_fed.functional.band import Interval, check_uncertain
 from torchmetrics_fed.functional.calibration import CALIBRATED, check_probabilities
-from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
-from torchmetrics_fed.reconstruct.histograms import read
+from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.intervals import check_of
+from torchmetrics_fed.functional.intervals import intervals as population_intervals
+from torchmetrics_fed.functional.source import read
+from torchmetrics_fed.reconstruct.histograms import Histograms
 from torchmetrics_fed.reconstruct.uncertainty.bands import UncertainTails
 from torchmetrics_fed.reconstruct.uncertainty.thresholds import reach
 from torchmetrics_fed.release.release import Release
-from torchmetrics_fed.typing import Floats, Places
+from torchmetrics_fed.typing import Floats, IntervalOf, Places
 
 RecalibrationMethod = Literal["isotonic", "logistic"]
 
@@ -46,6 +50,12 @@ FEWEST_KNOTS = 4
 MOST_KNOTS = 64
 """The largest number of knots of a curve."""
 
+CURVE_POINTS = 1025
+"""Even scores at which the figure of a recalibration is drawn."""
+
+LINE_PRECISION = 1e-10
+"""Step of intercept and slope after which Newton's steps end."""
+
 LINE_STEPS = 50
 """The largest number of Newton steps to the line of maximum likelihood."""
 
@@ -67,6 +77,9 @@ class CalibrationLine(NamedTuple):
     """Below 1 where scores are too extreme."""
     intervals: tuple[Interval, Interval] | None = None
     """Of both, if a confidence was given."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -130,6 +143,56 @@ class Recalibration(nn.Module):
         self.exclusive = exclusive
         self.register_buffer("knots", knots.float())
 
+    def _repr_html_(self) -> str:
+        return result_html(self)
+
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """The largest change of a score, of each class before probabilities add up to 1."""
+        scores, probabilities = self._curves()
+        change = (probabilities - scores).abs().amax(-1)
+        if not self.classes:
+            change = change[0]
+        return {"largest_change": change}
+
+    def plot(
+        self,
+        score: Score = None,
+        ax: Any = None,
+        label: str | None = None,
+        labels: Labels = None,
+        **line_kwargs: Any,
+    ) -> Any:
+        """Draw the calibrated probability of each score, and return ``(fig, ax)``.
+
+        Arguments are those of :meth:`ROCCurve.plot`.
+        """
+        scores, probabilities = self._curves()
+        return plot_curves(
+            scores.expand_as(probabilities),
+            probabilities,
+            ax=ax,
+            xlabel="Score",
+            ylabel="Calibrated probability",
+            name="recalibration",
+            label=label,
+            labels=labels,
+            score=score,
+            curve_score=self.scalars["largest_change"],
+            score_format="largest change {:.3f}",
+            lowest_is_best=True,
+            references=[CALIBRATED],
+            line_kwargs=line_kwargs,
+        )
+
+    def _curves(self) -> tuple[Tensor, Tensor]:
+        """Return even scores ``(points,)``, and their probabilities ``(classes, points)``."""
+        scores = torch.linspace(0, 1, CURVE_POINTS, dtype=torch.float64)
+        logits = torch.logit(scores, NEAREST_SCORE)
+        knots = self.knots.detach().cpu().double()
+        curves = [torch.sigmoid(_interpolated(logits, class_knots)) for class_knots in knots]
+        return scores, torch.stack(curves)
+
     def forward(self, preds: Tensor) -> Tensor:
         """Return the calibrated probability of each score."""
         self._check(preds)
@@ -173,7 +236,7 @@ def _interpolated(x: Tensor, knots: Tensor) -> Tensor:
 
 
 def calibration_line(
-    release: Release, confidence: float | None = None, population: bool = False
+    release: Release, confidence: float | None = None, of: IntervalOf = "population"
 ) -> CalibrationLine:
     r"""Return calibration intercept a and slope b (Cox 1958) of a release of probabilities.
 
@@ -183,8 +246,8 @@ def calibration_line(
     Args:
         release: of probabilities.
         confidence: probability that an interval holds its value.
-        population: whether intervals hold the values of the population that the examples were drawn
-            from.
+        of: ``"population"`` for intervals of the values of the population that the examples were
+            drawn from, ``"examples"`` for those of the examples themselves.
 
     Example:
         >>> from torchmetrics_fed import CentralDP, FederatedROC
@@ -194,15 +257,27 @@ def calibration_line(
         >>> bool(abs(calibration_line(metric.release()).slope - 1) < 0.2)
         True
     """
+    check_of(of)
     lines = [
         _fitted_line(class_counts)
-        for class_counts in _classes(release, confidence or 0.95, population)
+        for class_counts in _classes(release, confidence or 0.95, sampling=False)
     ]
     shaped = read(release).shaped
     values = np.array([line.values for line in lines])
     intercept, slope = shaped(values).unbind(-1)
     if confidence is None:
         return CalibrationLine(intercept, slope)
+    if of == "population":
+        by_name = population_intervals(release.overall, _likeliest_lines, confidence)
+        likeliest = _likeliest_lines(read(release))
+        return CalibrationLine(
+            intercept,
+            slope,
+            intervals=(
+                _moved(by_name["calibration_intercept"], intercept - likeliest.intercept),
+                _moved(by_name["calibration_slope"], slope - likeliest.slope),
+            ),
+        )
     half_widths = []
     for line in lines:
         half_width_intercept = reach(line.draws[:, [0]], confidence)[0]
@@ -212,6 +287,33 @@ def calibration_line(
     high_intercept, high_slope = shaped(values + np.array(half_widths)).unbind(-1)
     intervals = (Interval(low_intercept, high_intercept), Interval(low_slope, high_slope))
     return CalibrationLine(intercept, slope, intervals)
+
+
+def _moved(interval: Interval, distance: Tensor) -> Interval:
+    return Interval(interval.low + distance, interval.high + distance)
+
+
+def _likeliest_lines(histograms: Histograms) -> CalibrationLine:
+    """Return the lines of maximum likelihood of all histograms at once, by Newton's steps."""
+    leaf = histograms.flat
+    edges = histograms.edges.numpy()
+    centre = np.clip((edges[1:] + edges[:-1]) / 2, NEAREST_SCORE, 1 - NEAREST_SCORE)
+    x = np.stack([np.ones_like(centre), logit(centre)])
+    n = leaf.sum(1)
+    calibrated = np.array([0.0, 1.0])
+    lines = np.tile(calibrated, (len(leaf), 1))
+    for _ in range(LINE_STEPS):
+        p = expit(lines @ x)
+        weight = n * p * (1 - p)
+        information = np.einsum("ik,rk,jk->rij", x, weight, x) + RIDGE * np.eye(2)
+        gradient = (leaf[:, 1] - n * p) @ x.T - RIDGE * (lines - calibrated)
+        step = np.linalg.solve(information, gradient[..., None])[..., 0]
+        length = np.abs(step).max(-1, keepdims=True)
+        lines = lines + step / np.maximum(length, 1.0)
+        if length.max() < LINE_PRECISION:
+            break
+    intercept, slope = histograms.shaped(lines).unbind(-1)
+    return CalibrationLine(intercept, slope)
 
 
 def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> Recalibration:
@@ -238,7 +340,7 @@ def recalibrate(release: Release, method: RecalibrationMethod = "isotonic") -> R
     fit = _straight_knots
     if method == "isotonic":
         fit = _curve_knots
-    knots = [fit(class_counts) for class_counts in _classes(release, 0.95, population=True)]
+    knots = [fit(class_counts) for class_counts in _classes(release, 0.95, sampling=True)]
     histograms = read(release)
     length = max(class_knots.shape[1] for class_knots in knots)
     padded = np.stack([_padded(class_knots, length) for class_knots in knots])
@@ -266,13 +368,13 @@ class _ClassCounts(NamedTuple):
     """The first leaf of each leaf of the release."""
 
 
-def _classes(release: Release, confidence: float, population: bool) -> Iterator[_ClassCounts]:
+def _classes(release: Release, confidence: float, sampling: bool) -> Iterator[_ClassCounts]:
     histograms = read(check_uncertain(release, confidence))
     check_probabilities(histograms.edges)
     edges = histograms.edges.numpy()
     centre = np.clip((edges[1:] + edges[:-1]) / 2, NEAREST_SCORE, 1 - NEAREST_SCORE)
     first = np.searchsorted(edges, release.last.edges.numpy()[:-1])
-    for tails, leaf in zip(UncertainTails.of(release, population), histograms.flat, strict=True):
+    for tails, leaf in zip(UncertainTails.of(release, sampling), histograms.flat, strict=True):
         yield _ClassCounts(tails, leaf, centre, first)
 
 
@@ -301,7 +403,7 @@ def _fitted_line(counts: _ClassCounts) -> _Line:
         gradient = x @ (leaf[1] - n * p) - RIDGE * (line - calibrated)
         step = np.linalg.solve(information, gradient)
         line = line + step / max(np.abs(step).max(), 1.0)
-        if np.abs(step).max() < 1e-10:
+        if np.abs(step).max() < LINE_PRECISION:
             break
     missing = np.zeros(2)
     draws = np.zeros((tails.noise.shape[1], 2))

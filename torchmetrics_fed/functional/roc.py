@@ -7,6 +7,7 @@ fp by the negatives and tp by the positives at every threshold.
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
@@ -16,23 +17,29 @@ from torchmetrics_fed.functional.averages import Averaging, averaged, checked_av
 from torchmetrics_fed.functional.band import Band, Interval
 from torchmetrics_fed.functional.curve import CurveOptions, count, warn_if_empty
 from torchmetrics_fed.functional.figures.canvas import CHANCE, Labels, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.source import read
 from torchmetrics_fed.paper import ClassQuantiles, Interpolation, tails_from_quantiles
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
-from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable, read
-from torchmetrics_fed.typing import Average, Task
+from torchmetrics_fed.reconstruct.histograms import Edges, Histograms, Readable
+from torchmetrics_fed.typing import Average, Floats, Task
 
 
 class ROCCurve(NamedTuple):
     """A ROC curve in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1).
 
     Example:
-        >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).tpr
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> roc_from_counts(counts).tpr
         tensor([0.0000, 0.7500, 1.0000], dtype=torch.float64)
     """
 
     fpr: Tensor
     tpr: Tensor
     thresholds: Tensor
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -66,7 +73,8 @@ class ROCCurve(NamedTuple):
                 example ``color="black"`` or ``linewidth=3``.
 
         Example:
-            >>> fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot(linestyle=":")
+            >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+            >>> fig, ax = roc_from_counts(counts).plot(linestyle=":")
             >>> ax.get_lines()[-1].get_label()
             'ROC (AUROC 0.7500)'
         """
@@ -128,14 +136,15 @@ def roc_from_counts(
 
     Args:
         source: a release, or counts ``(..., 2, leaves)``, row 0 negatives, row 1 positives.
-        edges: ascending edges of leaf counts; even over [0, 1] if not given.
+        edges: ascending edges of leaf counts, which are refused without. A release has its own.
         reconstruction: how to read between the edges; ``Aligned()`` if not given.
         average: None for one curve for each class, ``"micro"`` for the curve of the scores of all
             classes together, ``"macro"`` for the mean of the curves at all their false positive
             rates (thresholds then have no meaning).
 
     Example:
-        >>> roc_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> roc_from_counts(counts).fpr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
     tails = read(source, edges, reconstruction).pooled(average).tails
@@ -185,7 +194,8 @@ def auroc_from_curve(curve: ROCCurve, max_fpr: float | None = None) -> Tensor:
     torchmetrics.
 
     Example:
-        >>> curve = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> curve = roc_from_counts(counts)
         >>> auroc_from_curve(curve)
         tensor(0.7500, dtype=torch.float64)
         >>> auroc_from_curve(curve, max_fpr=0.25)
@@ -231,7 +241,8 @@ def auroc_from_counts(
     :func:`roc_from_counts`, and ``max_fpr`` is that of :func:`auroc_from_curve`.
 
     Example:
-        >>> auroc_from_counts(torch.tensor([[3, 1], [1, 3]]))
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> auroc_from_counts(counts)
         tensor(0.7500, dtype=torch.float64)
     """
     histograms = read(source, edges, reconstruction)
@@ -262,6 +273,67 @@ def _areas(histograms: Histograms, max_fpr: float | None) -> Tensor:
     return areas
 
 
+def log_auc(
+    source: Readable,
+    fpr_range: tuple[float, float] = (0.001, 0.1),
+    average: Averaging = None,
+) -> Tensor:
+    r"""Return the area ``(...)`` under the ROC curve over the logarithm of fpr, in [0, 1].
+
+    It is the mean of tpr over :math:`\log_{10}` fpr between the two ends of ``fpr_range``, by the
+    trapezoidal rule of torchmetrics' ``BinaryLogAUC``. It is 0 where a class is empty.
+
+    Args:
+        source: a release, or histograms.
+        fpr_range: lowest and highest false positive rate, above 0 and up to 1.
+        average: None for an area of each class, ``"micro"`` for that of the scores of all classes
+            together, ``"macro"`` for the mean, ``"weighted"`` for the mean by positives.
+
+    Example:
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> log_auc(counts, fpr_range=(0.25, 1.0))
+        tensor(0.8750, dtype=torch.float64)
+    """
+    low, high = checked_fpr_range(fpr_range)
+    histograms = read(source)
+    curve = roc_from_tails(histograms.pooled(average).tails)
+    points = curve.fpr.shape[-1]
+    fpr = curve.fpr.reshape(-1, points)
+    tpr = curve.tpr.reshape(-1, points)
+    areas = [
+        _log_area(class_fpr, class_tpr, low, high)
+        for class_fpr, class_tpr in zip(fpr.cpu().numpy(), tpr.cpu().numpy(), strict=True)
+    ]
+    shaped = torch.tensor(areas, dtype=torch.float64).reshape(curve.fpr.shape[:-1])
+    return averaged(shaped, histograms, average)
+
+
+def _log_area(fpr: Floats, tpr: Floats, low: float, high: float) -> float:
+    """Return the mean of tpr over the logarithm of fpr from ``low`` to ``high``."""
+    if fpr[-1] <= 0 or tpr[-1] <= 0:
+        return 0.0
+    is_inside = (fpr > low) & (fpr < high)
+    rates = np.concatenate([[low], fpr[is_inside], [high]])
+    heights = np.concatenate(
+        [[np.interp(low, fpr, tpr)], tpr[is_inside], [np.interp(high, fpr, tpr)]]
+    )
+    widths = np.diff(np.log10(rates))
+    area = (widths * (heights[:-1] + heights[1:]) / 2).sum()
+    return float(np.clip(area / widths.sum(), 0.0, 1.0))
+
+
+def checked_fpr_range(fpr_range: tuple[float, float]) -> tuple[float, float]:
+    """Return the two ends if an area over the logarithm can lie between them."""
+    is_pair = isinstance(fpr_range, tuple | list) and len(fpr_range) == 2
+    if not is_pair or not 0 < fpr_range[0] < fpr_range[1] <= 1:
+        raise InputError(
+            "Expected argument `fpr_range` to be (low, high) with 0 < low < high <= 1 but got "
+            f"{fpr_range!r}. torchmetrics' default is (0.001, 0.1)."
+        )
+    low, high = fpr_range
+    return float(low), float(high)
+
+
 def mann_whitney_u(source: Readable) -> Tensor:
     r"""Return Mann and Whitney's U of the positives, in [0, n+ n-].
 
@@ -269,7 +341,8 @@ def mann_whitney_u(source: Readable) -> Tensor:
     higher; pairs in one leaf count half.
 
     Example:
-        >>> mann_whitney_u(torch.tensor([[3, 1], [1, 3]]))
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> mann_whitney_u(counts)
         tensor(12., dtype=torch.float64)
     """
     negatives, positives = read(source).leaf.double().clamp(min=0.0).unbind(-2)

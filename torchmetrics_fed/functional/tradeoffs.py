@@ -16,6 +16,8 @@ from typing_extensions import Unpack
 from torchmetrics_fed.functional.averages import Averaging, checked_average
 from torchmetrics_fed.functional.curve import CurveOptions, count, tails_of
 from torchmetrics_fed.functional.figures.canvas import Labels, ReferenceLine, Score, plot_curves
+from torchmetrics_fed.functional.figures.notebook import result_html
+from torchmetrics_fed.functional.roc import roc_from_counts
 from torchmetrics_fed.reconstruct import Reconstruction, Tails
 from torchmetrics_fed.reconstruct.histograms import Edges, Readable
 from torchmetrics_fed.typing import Task
@@ -39,7 +41,9 @@ class DETCurve(NamedTuple):
     Thresholds increase, fpr falls from 1 to 0, and fnr rises from 0 to 1.
 
     Example:
-        >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fnr
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> det_from_counts(counts).fnr
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
 
@@ -47,20 +51,13 @@ class DETCurve(NamedTuple):
     fnr: Tensor
     thresholds: Tensor
 
+    def _repr_html_(self) -> str:
+        return result_html(self)
+
     @property
     def scalars(self) -> dict[str, Tensor]:
         """The equal error rate: the curve, linear between its points, crosses fpr = fnr there."""
-        fpr = self.fpr.double()
-        gap = fpr - self.fnr.double()
-        after = (gap <= 0).int().argmax(-1, keepdim=True).clamp(min=1)
-        before = after - 1
-        gap_before = gap.gather(-1, before)
-        gap_after = gap.gather(-1, after)
-        step = torch.where(
-            gap_before == gap_after, 0.0, gap_before / (gap_before - gap_after)
-        ).clamp(0, 1)
-        rate = torch.lerp(fpr.gather(-1, before), fpr.gather(-1, after), step)
-        return {"equal_error_rate": rate[..., 0]}
+        return {"equal_error_rate": _crossing(self.fpr, self.fnr)}
 
     def plot(
         self,
@@ -121,12 +118,51 @@ def det_from_counts(
     fpr is 0. Arguments are those of :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
 
     Example:
-        >>> det_from_counts(torch.tensor([[3, 1], [1, 3]])).fpr
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> det_from_counts(counts).fpr
         tensor([1.0000, 0.2500, 0.0000], dtype=torch.float64)
     """
     tails = tails_of(source, edges, reconstruction, average)
     fpr, tpr = tails.tail.flip(-1).unbind(-2)
     return DETCurve(fpr, 1 - tpr, tails.thresholds.flip(0))
+
+
+def equal_error_rate(source: Readable, average: Averaging = None) -> Tensor:
+    """Return the equal error rate ``(...)``, at which as many positives as negatives are wrong.
+
+    It is in [0, 1]: the rate where the curve, linear between its points, crosses fpr = fnr.
+    torchmetrics takes the mean of both rates at the threshold where they are nearest.
+
+    Args:
+        source: a release, or histograms.
+        average: None for a rate of each class, ``"micro"`` for the rate of the scores of all
+            classes together, ``"macro"`` for the rate of the mean of the ROC curves, as in
+            torchmetrics.
+
+    Example:
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> equal_error_rate(counts)
+        tensor(0.2500, dtype=torch.float64)
+    """
+    curve = roc_from_counts(source, average=average)
+    return _crossing(curve.fpr.flip(-1), 1 - curve.tpr.flip(-1))
+
+
+def _crossing(fpr: Tensor, fnr: Tensor) -> Tensor:
+    """Return the rate where fpr, falling, and fnr, rising, are equal."""
+    fpr = fpr.double()
+    gap = fpr - fnr.double()
+    after = (gap <= 0).int().argmax(-1, keepdim=True).clamp(min=1)
+    before = after - 1
+    gap_before = gap.gather(-1, before)
+    gap_after = gap.gather(-1, after)
+    step = torch.where(gap_before == gap_after, 0.0, gap_before / (gap_before - gap_after)).clamp(
+        0, 1
+    )
+    rate = torch.lerp(fpr.gather(-1, before), fpr.gather(-1, after), step)
+    return rate[..., 0]
 
 
 def det_curve(
@@ -180,7 +216,9 @@ class PrecisionRecallGainCurve(NamedTuple):
     length because the last point of the PR curve, which has no threshold, is not on this curve.
 
     Example:
-        >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).area
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> precision_recall_gain_from_counts(counts).area
         tensor(0.5556, dtype=torch.float64)
     """
 
@@ -189,6 +227,9 @@ class PrecisionRecallGainCurve(NamedTuple):
     thresholds: Tensor
     area: Tensor
     """The area under the curve, as in :func:`area_under_gain`."""
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -238,7 +279,9 @@ def precision_recall_gain_from_counts(
     :func:`roc_from_counts`; ``average`` is None or ``"micro"``.
 
     Example:
-        >>> precision_recall_gain_from_counts(torch.tensor([[3, 1], [1, 3]])).precision_gain
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> precision_recall_gain_from_counts(counts).precision_gain
         tensor([0.0000, 0.6667], dtype=torch.float64)
     """
     tails = tails_of(source, edges, reconstruction, average)
@@ -266,7 +309,9 @@ def area_under_gain(source: Readable) -> Tensor:
     every positive. The area is 0 where a class is empty.
 
     Example:
-        >>> area_under_gain(torch.tensor([[3, 1], [1, 3]]))
+        >>> from torchmetrics_fed.functional import read
+        >>> counts = read(torch.tensor([[3, 1], [1, 3]]), edges=torch.tensor([0, 0.5, 1]))
+        >>> area_under_gain(counts)
         tensor(0.5556, dtype=torch.float64)
     """
     return precision_recall_gain_from_counts(source).area

@@ -29,12 +29,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, check_choice
-from torchmetrics_fed.functional.band import (
-    auroc_interval,
-    average_precision_interval,
-    check_confidence,
-)
+from torchmetrics_fed.functional.band import check_confidence
 from torchmetrics_fed.functional.figures.canvas import Labels, plot_curves
+from torchmetrics_fed.functional.intervals import auroc_interval, average_precision_interval
 from torchmetrics_fed.functional.precision_recall import average_precision_from_counts
 from torchmetrics_fed.functional.roc import auroc_from_counts
 from torchmetrics_fed.reconstruct.histograms import read
@@ -161,9 +158,9 @@ def value_of(release: Release, measure: TrendMeasure) -> Tensor:
 def deviation_of(release: Release, measure: TrendMeasure) -> Tensor:
     """Return the standard deviation of a value that the interval of its release allows for."""
     if measure == "auroc":
-        low, high = auroc_interval(release, DEVIATION_CONFIDENCE)
+        low, high = auroc_interval(release, DEVIATION_CONFIDENCE, of="examples")
     else:
-        low, high = average_precision_interval(release, DEVIATION_CONFIDENCE)
+        low, high = average_precision_interval(release, DEVIATION_CONFIDENCE, of="examples")
     deviation: Tensor = (high - low).double() / (2 * _quantile(DEVIATION_CONFIDENCE))
     return deviation
 

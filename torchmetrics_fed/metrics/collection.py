@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from torchmetrics import Metric, MetricCollection
 from typing_extensions import Unpack
 
 from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.functional.confusion import SCORE_NAMES
 from torchmetrics_fed.metrics.counts import CountsMetric, share_client, terms_of
 from torchmetrics_fed.metrics.curves import (
     FederatedAUROC,
@@ -20,7 +22,17 @@ from torchmetrics_fed.metrics.curves import (
     FederatedROC,
 )
 from torchmetrics_fed.metrics.metric import FederatedMetric
+from torchmetrics_fed.metrics.operating import FederatedConfusionMatrix
 from torchmetrics_fed.metrics.options import CollectionOptions
+from torchmetrics_fed.metrics.scalars import (
+    FederatedBrierScore,
+    FederatedCalibrationError,
+    FederatedEER,
+    FederatedHingeLoss,
+    FederatedLogAUC,
+    FederatedLogLoss,
+    FederatedScoreAtThreshold,
+)
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.typing import Task
 
@@ -32,14 +44,24 @@ KINDS: tuple[type[FederatedMetric], ...] = (
     FederatedPrecisionRecallGain,
     FederatedDET,
     FederatedCalibration,
+    FederatedConfusionMatrix,
+    FederatedEER,
+    FederatedLogAUC,
+    FederatedCalibrationError,
+    FederatedLogLoss,
+    FederatedBrierScore,
+    FederatedHingeLoss,
 )
-"""The metrics that a collection knows by their names."""
+"""The metrics that a collection knows by their names, beside the scores at a threshold."""
+
+Builder: TypeAlias = type[FederatedMetric] | partial[Any]
+"""A class of metrics, or a class with some of its arguments."""
 
 
 def federated_collection(
     task: Task = "binary",
     *,
-    metrics: Sequence[str] | Mapping[str, type[FederatedMetric]] = (
+    metrics: Sequence[str] | Mapping[str, Builder] = (
         "roc",
         "precision_recall_curve",
     ),
@@ -53,10 +75,11 @@ def federated_collection(
 
     Args:
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
-        metrics: their names, for instance ``"roc"``, or classes by the name they are to have.
+        metrics: their names, for instance ``"roc"`` or ``"f1"``, or classes by the name they are to
+            have. ``functools.partial`` gives a class arguments of its own:
+            ``{"recall": partial(FederatedRecallAtFixedPrecision, 0.9)}``.
         ledger: where the release is charged; one in memory if not given.
-        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`, for the metrics that have
-            bands.
+        confidence: as in :class:`~torchmetrics_fed.FederatedMetric`.
         prefix: of the metrics' names, as is ``postfix``.
         postfix: of the metrics' names.
         options: the arguments of all the metrics, for instance ``privacy``.
@@ -73,32 +96,40 @@ def federated_collection(
     """
     ledger = PrivacyLedger() if ledger is None else ledger
     built: dict[str, FederatedMetric] = {}
-    for name, kind in _kinds(metrics).items():
-        has_bands = kind.definition.band is not None
-        built[name] = kind(
-            task, ledger=ledger, confidence=confidence if has_bands else None, **options
-        )
+    for name, builder in _builders(metrics).items():
+        built[name] = builder(task=task, ledger=ledger, confidence=confidence, **options)
     share_client(built.values())
     members: dict[str, Metric | MetricCollection] = {**built}
     return MetricCollection(members, prefix=prefix, postfix=postfix)
 
 
-def _kinds(
-    metrics: Sequence[str] | Mapping[str, type[FederatedMetric]],
-) -> Mapping[str, type[FederatedMetric]]:
-    """Return the classes that are asked for, by the names they are to have."""
-    by_name = {kind.definition.name: kind for kind in KINDS}
+def _kind(builder: Builder) -> Any:
+    """Return the class that a builder makes metrics of."""
+    if isinstance(builder, partial):
+        return builder.func
+    return builder
+
+
+def _builders(metrics: Sequence[str] | Mapping[str, Builder]) -> Mapping[str, Builder]:
+    """Return the builders of the metrics that are asked for, by the names they are to have."""
     if isinstance(metrics, Mapping) and metrics:
-        for kind in metrics.values():
-            if not issubclass(kind, FederatedMetric):
+        for builder in metrics.values():
+            kind = _kind(builder)
+            if not isinstance(kind, type) or not issubclass(kind, FederatedMetric):
                 raise InputError(
-                    "Expected argument `metrics` to be classes of curves and areas but got "
-                    f"{kind.__name__}. Keep it by itself: it counts something else."
+                    "Expected argument `metrics` to be classes of curves and numbers but got "
+                    f"{getattr(kind, '__name__', kind)}. Keep it by itself: it counts something "
+                    "else."
                 )
         return metrics
+    by_name: dict[str, Builder] = {kind.definition.name: kind for kind in KINDS}
+    for score in SCORE_NAMES:
+        if score != "fbeta":
+            by_name[score] = partial(FederatedScoreAtThreshold, score)
     if not metrics or any(name not in by_name for name in metrics):
         raise InputError(
-            f"Expected argument `metrics` to name some of {list(by_name)} but got {list(metrics)}."
+            f"Expected argument `metrics` to name some of {list(by_name)} but got {list(metrics)}. "
+            "Pass metrics with arguments of their own as `functools.partial`, by name."
         )
     return {name: by_name[name] for name in metrics}
 

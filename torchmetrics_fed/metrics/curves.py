@@ -6,9 +6,8 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from torchmetrics_fed import functional as F
-from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import warn_of_precision
 from torchmetrics_fed.functional.figures.canvas import Labels
+from torchmetrics_fed.functional.intervals import warn_of_precision
 from torchmetrics_fed.functional.roc import checked_max_fpr
 from torchmetrics_fed.metrics.definition import Definition
 from torchmetrics_fed.metrics.metric import FederatedMetric
@@ -22,7 +21,7 @@ class FederatedROC(FederatedMetric):
     ``compute`` returns a :class:`~torchmetrics_fed.functional.ROCCurve` ``(fpr, tpr, thresholds)``
     in torchmetrics' order: thresholds decrease, from (0, 0) to (1, 1). A score equal to a threshold
     counts as above it. Arguments are those of :class:`~torchmetrics_fed.FederatedMetric`; with
-    ``confidence``, :meth:`band` holds the whole exact curve.
+    ``confidence``, :meth:`band` holds the whole curve of the population.
 
     Example:
         >>> import torch
@@ -172,7 +171,7 @@ class FederatedAUROC(FederatedMetric):
 
     Args:
         max_fpr: only the area up to this false positive rate, on McClish's scale from 1/2 (chance)
-            to 1. ``confidence`` is for the whole area only.
+            to 1.
 
     Example:
         >>> import torch
@@ -203,20 +202,10 @@ class FederatedAUROC(FederatedMetric):
     ) -> None:
         super().__init__(task, **kwargs)
         self.max_fpr = checked_max_fpr(max_fpr)
-        if self.max_fpr is not None and self.confidence is not None:
-            raise InputError(
-                f"Expected no `max_fpr` with `confidence` but got {max_fpr!r}: intervals are made "
-                "of the whole area. The band of FederatedROC bounds the curve up to any false "
-                "positive rate."
-            )
 
     def compute(self) -> Tensor:
         """Return the area of all ranks' counts."""
         return self._answer(self._area(self.average))
-
-    def interval(self, population: bool = False) -> F.Interval:
-        """Return the interval of the area, with the metric's ``confidence``."""
-        return self._area_interval(population)
 
     def plot(  # type: ignore[override]
         self,
@@ -275,10 +264,6 @@ class FederatedAveragePrecision(FederatedMetric):
     def compute(self) -> Tensor:
         """Return the area of all ranks' counts."""
         return self._answer(self._area(self.average))
-
-    def interval(self, population: bool = False) -> F.Interval:
-        """Return the interval of the area, with the metric's ``confidence``."""
-        return self._area_interval(population)
 
     def plot(  # type: ignore[override]
         self,

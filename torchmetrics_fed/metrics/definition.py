@@ -23,6 +23,7 @@ class Definition:
         band: makes the confidence band of a release, if the metric has one.
         interval: makes the confidence interval of a release, if the metric has one.
         curve: for a metric that is an area, makes the curve that the area is under.
+        has_order: whether the order of scores counts, so that ties within a bin are warned of.
     """
 
     name: str
@@ -33,3 +34,4 @@ class Definition:
     band: Callable[..., Band] | None = None
     interval: Callable[..., Interval] | None = None
     curve: Callable[..., Any] | None = None
+    has_order: bool = True

@@ -155,7 +155,8 @@ def refuse_logging(name: str) -> None:
         raise ReleaseError(
             f"Expected one number in `self.log` but {name} has several. Log FederatedAUROC or "
             "FederatedAveragePrecision, of several classes with an `average`, in one "
-            "`federated_collection` with the curve. Or use "
+            "`federated_collection` with the curve; of a confusion matrix "
+            "FederatedScoreAtThreshold, of an operating point `with_threshold=False`. Or use "
             "integrations.lightning.FederatedEvaluation, which logs the scalars and hands the "
             "figure to the logger."
         )

@@ -18,10 +18,17 @@ from torchmetrics_fed.counting.persons import Ids
 from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanArgument, Terms, plan_from
 from torchmetrics_fed.functional.averages import checked_average
-from torchmetrics_fed.functional.band import Band, Interval, check_confidence, warn_if_drowned
+from torchmetrics_fed.functional.band import Band, Interval, check_confidence
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import Labels, Score, plot_values
 from torchmetrics_fed.functional.figures.page import caption, provenance
+from torchmetrics_fed.functional.intervals import (
+    check_of,
+    intervals,
+    is_wide,
+    warn_if_drowned,
+    warn_of_persons,
+)
 from torchmetrics_fed.metrics import guards
 from torchmetrics_fed.metrics.counts import CountsMetric
 from torchmetrics_fed.metrics.definition import Definition
@@ -33,6 +40,7 @@ from torchmetrics_fed.typing import (
     Average,
     GridName,
     Groups,
+    IntervalOf,
     MultiClass,
     Normalization,
     Task,
@@ -85,9 +93,10 @@ class FederatedMetric(CountsMetric):
             :class:`torchmetrics_fed.paper.Quantiles` reads them as the paper does.
         ledger: where releases are charged; one in memory, without budget, if not given.
         data: the name of the data in the ledger.
-        confidence: for metrics that have bands, the probability that the band holds the curve, or
-            the interval the area, of all clients' exact scores; ``plot`` then shades it. Several
-            classes have one each, so leave them without average.
+        confidence: the probability with which :meth:`intervals` hold the numbers, and :meth:`band`
+            the whole curve, of the population that the examples were drawn from: sampling and
+            noise together. ``plot`` then shades the band. The sampling unit is the example, also
+            where a person has several.
         validate_args: whether ``update`` checks the values of scores and targets, at the price of
             one wait for the device. ``"deferred"``: it does not wait. Examples that cannot be
             counted never are, and ``compute``, ``release`` and ``share`` raise on all ranks if
@@ -163,9 +172,11 @@ class FederatedMetric(CountsMetric):
         )
         self._part: Release | None = None
         """The group's release that is read at the moment."""
+        self._drawn: Histograms | None = None
+        """Plausible counts that are read at the moment, in place of those of the release."""
         self._warned_of_ties = False
         if confidence is not None:
-            self._check_bands(confidence)
+            self._check_confidence(confidence)
 
     @classmethod
     def _arguments(cls, spec: Spec, options: dict[str, Any]) -> dict[str, Any]:
@@ -240,11 +251,99 @@ class FederatedMetric(CountsMetric):
         with self._summed():
             return {name: self._of_part(part) for name, part in self._source().by_group.items()}
 
-    def band(self, population: bool = False) -> Band:
-        """Return the band of the curve, with the metric's ``confidence``."""
+    def intervals(self) -> dict[str, Interval]:
+        """Return an interval for each number of the metric, by name.
+
+        Each holds the value of the population that the examples were drawn from, with the metric's
+        ``confidence``: sampling and noise together. A metric that is one number has its own name.
+
+        Example:
+            >>> import torch
+            >>> from torchmetrics_fed import FederatedCalibration
+            >>> metric = FederatedCalibration(confidence=0.95)
+            >>> metric.update(torch.rand(1000), torch.randint(0, 2, (1000,)))
+            >>> sorted(metric.intervals())
+            ['brier_score', 'expected_calibration_error']
+        """
         confidence = self._asked_confidence()
-        assert self.definition.band is not None  # a metric without bands takes no confidence
-        return self._answer(self.definition.band(self.release(), confidence, population))
+        release = self.release()
+        warn_of_persons(release)
+        found = intervals(release, self._of_counts, confidence, average=self.average)
+        if self.definition.result is None:
+            found = {self.definition.name: found["value"]}
+        return {name: self._answer(interval) for name, interval in found.items()}
+
+    def interval(self, of: IntervalOf = "population") -> Interval:
+        """Return the interval of a metric that is one number, with its ``confidence``.
+
+        Args:
+            of: ``"population"`` for the value of the population that the examples were drawn from,
+                ``"examples"``, for areas without average, for the value of all clients' own
+                examples.
+        """
+        check_of(of)
+        confidence = self._asked_confidence()
+        if self.definition.result is not None:
+            raise InputError(
+                f"Expected a metric that is one number but {type(self).__name__} is a curve or has "
+                "several. Call `intervals`."
+            )
+        if of == "population":
+            return self.intervals()[self.definition.name]
+        if self.definition.interval is None or self.average is not None:
+            raise InputError(
+                'Expected of="population" because only areas without average have intervals of the '
+                f"examples, and this is {type(self).__name__} with average={self.average!r}."
+            )
+        return self._answer(self.definition.interval(self.release(), confidence, of))
+
+    def shown_intervals(self) -> dict[str, Interval]:
+        """Return the intervals that numbers are logged with, by name.
+
+        With ``confidence``, all of them. Without it, under privacy, those that are wider than
+        one half, with 95%: such a number says little by itself.
+        """
+        if self.confidence is not None:
+            return self.intervals()
+        if not self.spec.privacy.charges or self.spec.multi_class == "ovo":
+            return {}
+        found = intervals(self.release(), self._of_counts, average=self.average)
+        if self.definition.result is None:
+            found = {self.definition.name: found["value"]}
+        return {
+            name: self._answer(interval) for name, interval in found.items() if is_wide(interval)
+        }
+
+    def _of_counts(self, histograms: Histograms) -> Any:
+        """Return what ``compute`` returns for these histograms, without an average over classes."""
+        average = self.average
+        self.average = None
+        self._drawn = histograms
+        try:
+            return type(self).compute(self)  # without summing over ranks again
+        finally:
+            self.average = average
+            self._drawn = None
+
+    def band(self, of: IntervalOf = "population") -> Band:
+        """Return the band of the curve, with the metric's ``confidence``.
+
+        Args:
+            of: ``"population"`` for the curve of the population that the examples were drawn from,
+                ``"examples"`` for the exact curve of all clients' own examples.
+        """
+        return self._band(of, self.average)
+
+    def _band(self, of: IntervalOf, average: Average | None) -> Band:
+        confidence = self._asked_confidence()
+        if self.definition.band is None:
+            raise InputError(
+                f"Expected a metric with a ROC or PR curve because {type(self).__name__} has no "
+                "band. Its numbers have `intervals`."
+            )
+        release = self.release()
+        warn_of_persons(release)
+        return self._answer(self.definition.band(release, confidence, of, average))
 
     def plot(
         self,
@@ -282,14 +381,22 @@ class FederatedMetric(CountsMetric):
         if curve is not None:
             return self._given_curve(curve).plot(score, ax, label, labels, **line_kwargs)
         with self._summed():
-            band = None if self.confidence is None else self.band()
+            band = None
+            if self._draws_band():
+                band = self.band()
             result = type(self).compute(self)  # without summing over ranks again
             if band is None:
                 fig, ax = result.plot(score, ax, label, labels, **line_kwargs)
             else:
                 fig, ax = result.plot(score, ax, label, labels, band=band, **line_kwargs)
-        caption(ax, provenance(self.spec.privacy, self.confidence), label)
+        confidence = self.confidence if self._draws_band() else None
+        caption(ax, provenance(self.spec.privacy, confidence), label)
         return fig, ax
+
+    def _draws_band(self) -> bool:
+        """Whether a figure of the metric has a band."""
+        has_band = self.definition.band is not None and self.average in (None, "micro")
+        return self.confidence is not None and has_band
 
     def _given_curve(self, curve: Sequence[Any]) -> Any:
         fields = self.definition.result._fields
@@ -302,12 +409,6 @@ class FederatedMetric(CountsMetric):
                 f"but got {got}. For several curves call `plot` several times, with the same `ax`."
             )
         return self.definition.result(*map(_stacked, curve))
-
-    def _area_interval(self, population: bool) -> Interval:
-        """Return the interval of the area, with the metric's ``confidence``."""
-        confidence = self._asked_confidence()
-        assert self.definition.interval is not None
-        return self._answer(self.definition.interval(self.release(), confidence, population))
 
     def _plot_area(
         self,
@@ -331,13 +432,14 @@ class FederatedMetric(CountsMetric):
             if self.confidence is None:
                 fig, ax = curve.plot(area, ax, label, labels, **line_kwargs)
             else:
+                found = intervals(self.release(), self._of_counts, self.confidence, average=average)
                 fig, ax = curve.plot(
                     area,
                     ax,
                     label,
                     labels,
-                    band=self.band(),
-                    interval=self._area_interval(population=False),
+                    band=self._band("population", average),
+                    interval=self._answer(found["value"]),
                     **line_kwargs,
                 )
         caption(ax, provenance(self.spec.privacy, self.confidence), label)
@@ -358,28 +460,24 @@ class FederatedMetric(CountsMetric):
 
     def _read(self) -> Histograms:
         """Return the histograms of the release, with a warning where they say little."""
+        if self._drawn is not None:
+            return self._drawn
         release = self._source()
         histograms = read(release, reconstruction=self.reconstruction)
         if self.spec.privacy.charges:
             warn_if_drowned(release, self.average)
         elif not self.update_called:  # a private release without data is refused
             guards.warn_before_update(type(self).__name__)
-        elif not self._warned_of_ties:
+        elif self.definition.has_order and not self._warned_of_ties:
             self._warned_of_ties = warn_if_tied(histograms, self.spec.grid)
         return histograms
 
-    def _check_bands(self, confidence: float) -> None:
+    def _check_confidence(self, confidence: float) -> None:
         check_confidence(confidence)
-        if self.definition.band is None:
+        if self.spec.multi_class == "ovo":
             raise InputError(
-                f"Expected no `confidence` because {type(self).__name__} has no bands. Leave it "
-                "out."
-            )
-        if self.average is not None or self.spec.multi_class == "ovo":
-            raise InputError(
-                "Expected `average=None` and no one-vs-one counts with `confidence` but got "
-                f"average={self.average!r}, multi_class={self.spec.multi_class!r}. Each class has "
-                "its own band."
+                'Expected no `confidence` with multi_class="ovo": one-vs-one counts have no '
+                'intervals. Count multi_class="ovr".'
             )
 
     def _asked_confidence(self) -> float:
@@ -387,7 +485,7 @@ class FederatedMetric(CountsMetric):
             raise InputError(
                 "Expected a metric built with `confidence`, as in FederatedROC(confidence=0.95), "
                 f"but this one, a {type(self).__name__}, has none. For any metric there is "
-                "`functional.roc_band(metric.release())`."
+                "`functional.intervals(metric.release(), ...)`."
             )
         return self.confidence
 

@@ -24,7 +24,7 @@ from torchmetrics_fed.errors import InputError
 from torchmetrics_fed.exchange import PlanName
 from torchmetrics_fed.exchange.placement import LEAST_BINS
 from torchmetrics_fed.planning import expected
-from torchmetrics_fed.planning.expected import ExpectedError, reference_grid
+from torchmetrics_fed.planning.expected import ExpectedError, PlannedTask, reference_grid
 from torchmetrics_fed.privacy import Privacy
 from torchmetrics_fed.release import Query, Share, Spec
 from torchmetrics_fed.release.wire import DIGEST_BYTES, Kind
@@ -104,6 +104,8 @@ class Advice:
     """The plans that this grid allows: those that place leaves need at least 256 bins."""
     sampling: ExpectedError
     """The error of a test set of this size against the distribution that it is drawn from."""
+    planned: PlannedTask
+    """The task: one curve, or those of classes or labels."""
 
     @property
     def recommended(self) -> PlanAdvice | None:
@@ -172,12 +174,13 @@ class Advice:
         return min(self.plans, key=lambda plan: plan.score)
 
     def _noise(self, plan: PlanAdvice) -> float:
-        """Return the standard deviation of a cell of the last query, in the sum of all clients."""
+        """Return the standard deviation of a leaf's positives, in the sum of all clients."""
         grid = reference_grid(plan.name, self.quantiles)
-        spec = Spec("binary", 1, grid=grid, privacy=self.privacy)
-        noise = spec.noise(plan.error.queries[-1])
-        assert noise is not None
-        return math.sqrt(noise.variance * self.privacy.noise_times(self.clients))
+        query = plan.error.queries[-1]
+        variance = self.planned.spec(grid, self.privacy).noise(query).variance
+        weight_of_positive = max(query.weights[-1].positives)
+        drawn = self.privacy.noise_times(self.clients)
+        return math.sqrt(variance * drawn) / weight_of_positive
 
     def __str__(self) -> str:
         parts = [
@@ -192,9 +195,13 @@ class Advice:
         """Return the data, the model and the privacy setting, in words."""
         examples = self.n_pos + self.n_neg
         clients = "1 client" if self.clients == 1 else f"{self.clients:,} clients"
+        of_each = ""
+        if self.planned.classes > 1:
+            kind = "classes" if self.planned.task == "multiclass" else "labels"
+            of_each = f", each of {self.planned.classes} {kind}"
         data = (
-            f"{examples:,} examples ({self.n_pos:,} positive) of {clients}, AUROC {self.auroc:g}, "
-            f"{self.quantiles:,} quantiles"
+            f"{examples:,} examples ({self.n_pos:,} positive{of_each}) of {clients}, "
+            f"AUROC {self.auroc:g}, {self.quantiles:,} quantiles"
         )
         return f"{data}\n{_wrapped(str(self.privacy))}"
 
@@ -259,6 +266,9 @@ def advise(
     auroc: float = 0.85,
     quantiles: int = 1024,
     runs: int = 20,
+    num_classes: int | None = None,
+    num_labels: int | None = None,
+    labels_per_example: int | None = None,
     progress: Callable[[Sequence[PlanName]], Iterable[PlanName]] = iter,
 ) -> Advice:
     """Return the error to expect of every plan, by simulation, and the bytes that a client sends.
@@ -273,6 +283,7 @@ def advise(
         >>> advice.plans[-1].name, advice.plans[-1].score > 1.5 * advice.plans[0].score
         ('paper', True)
     """
+    planned = PlannedTask.of(num_classes, num_labels, labels_per_example)
     bins = reference_grid("single", quantiles).bins
     plans = []
     for name in progress(_PLANS):
@@ -287,8 +298,11 @@ def advise(
             auroc=auroc,
             quantiles=quantiles,
             runs=runs,
+            num_classes=num_classes,
+            num_labels=num_labels,
+            labels_per_example=labels_per_example,
         )
-        spec = Spec("binary", 1, grid=reference_grid(name, quantiles), privacy=privacy)
+        spec = planned.spec(reference_grid(name, quantiles), privacy)
         plan = PlanAdvice(
             name,
             error,
@@ -306,6 +320,7 @@ def advise(
         runs=runs,
         plans=tuple(plans),
         sampling=expected.expected_sampling_error(n_pos, n_neg, auroc=auroc, runs=runs),
+        planned=planned,
     )
 
 

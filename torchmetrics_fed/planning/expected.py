@@ -32,10 +32,13 @@ from torchmetrics_fed.reconstruct import Reconstruction
 from torchmetrics_fed.reconstruct.histograms import Readable
 from torchmetrics_fed.reconstruct.uncertainty.bands import summed_noise
 from torchmetrics_fed.release import Query, Spec, Sum
-from torchmetrics_fed.typing import Floats
+from torchmetrics_fed.typing import Floats, Task
 
 _EXACT_BINS = 1 << 16
 """Bins, about, that exact curves are read on: enough that next to no two scores share a bin."""
+
+_MOST_CLASSES_READ = 10
+"""Classes whose errors are averaged. They stand for all: each has the same numbers of examples."""
 
 _Curves: TypeAlias = tuple[F.ROCCurve, F.PrecisionRecallCurve]
 
@@ -138,23 +141,29 @@ def expected_area_error(
     reconstruction: Reconstruction | None = None,
     runs: int = 20,
     seed: int = 0,
+    num_classes: int | None = None,
+    num_labels: int | None = None,
+    labels_per_example: int | None = None,
 ) -> ExpectedError:
     """Return the Area Error that privacy noise and binning will cost, from simulated releases.
 
     Every run draws examples (:class:`ReferenceScores`) and the noise that all clients together
     would add, and compares the curves of the release with the exact curves. With ``DistributedDP``
     noise is calibrated for ``min_clients - max_colluding`` clients, and every further client adds
-    more; with ``LocalDP`` every client adds all of it.
+    more; with ``LocalDP`` every client adds all of it. For several classes or labels it is the mean
+    error of their curves, each of as many positives and negatives.
 
     Args:
         plan: as of the metrics, and likewise ``quantiles`` and ``reconstruction``.
         privacy: who adds how much noise; a number is the epsilon of ``CentralDP``.
-        n_pos: number of positives of all clients together.
-        n_neg: number of negatives.
+        n_pos: number of positives of all clients together, of one class or label.
+        n_neg: number of negatives, likewise.
         clients: number of clients that take part.
         auroc: the area under the ROC curve that the model is expected to have.
         runs: number of simulated releases, at least 2.
         seed: of examples and noise.
+        num_classes: for a multi-class task, as of the metrics.
+        num_labels: for a multi-label task, and likewise ``labels_per_example``.
 
     Example:
         >>> from torchmetrics_fed import DistributedDP
@@ -174,25 +183,101 @@ def expected_area_error(
             "share."
         )
     reference = ReferenceScores(n_pos, n_neg, auroc)
-    grid = reference_grid(plan, quantiles, reconstruction)
-    spec = Spec("binary", 1, grid=grid, privacy=privacy)
+    planned = PlannedTask.of(num_classes, num_labels, labels_per_example)
+    spec = planned.spec(reference_grid(plan, quantiles, reconstruction), privacy)
     generator = np.random.default_rng(seed)
     strategy = plan_from(plan, spec)
     federation = _SimulatedFederation(spec, clients, generator)
-    edges = _fine_edges(grid)
     release = None
     errors = []
     for run in range(runs + strategy.carries_over):
-        fine_counts = reference.counts(edges, generator)
-        counts = torch.from_numpy(fine_counts.reshape(1, 2, grid.bins, -1).sum(-1))
-        answer = partial(federation.answer, counts)
+        examples = _Examples.drawn(reference, spec, generator)
+        answer = partial(federation.answer, examples.counts)
         release = make_release(strategy, spec, answer, previous=release)
         if strategy.carries_over and run == 0:  # it has no release to carry over
             continue
-        curves = _curves(F.read(release, reconstruction=reconstruction))
-        errors.append(_area_errors(curves, _exact_curves(fine_counts)))
+        errors.append(examples.errors(F.read(release, reconstruction=reconstruction)))
     assert release is not None
     return ExpectedError.of(errors, release.queries)
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """The task of a planned evaluation: what :class:`~torchmetrics_fed.Spec` says of classes.
+
+    Example:
+        >>> PlannedTask.of(num_classes=10).classes
+        10
+    """
+
+    task: Task = "binary"
+    classes: int = 1
+    labels_per_example: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        labels_per_example: int | None = None,
+    ) -> PlannedTask:
+        """Return the task with a metric's arguments."""
+        if num_classes is not None and num_labels is not None:
+            raise InputError(
+                "Expected `num_classes` or `num_labels` but got both. Leave one of them out."
+            )
+        if num_classes is not None:
+            return cls("multiclass", num_classes, labels_per_example)
+        if num_labels is not None:
+            return cls("multilabel", num_labels, labels_per_example)
+        return cls(labels_per_example=labels_per_example)
+
+    def spec(self, grid: ScoreGrid, privacy: Privacy) -> Spec:
+        """Return the spec of the evaluation on a grid."""
+        return Spec.build(
+            self.task,
+            num_classes=self.classes if self.task == "multiclass" else None,
+            num_labels=self.classes if self.task == "multilabel" else None,
+            grid=grid,
+            privacy=privacy,
+            labels_per_example=self.labels_per_example,
+        )
+
+
+class _Examples(NamedTuple):
+    """Examples of all clients, and the exact curves of some classes."""
+
+    counts: Tensor
+    """Counts on the bins of the grid, ``(classes, 2, bins)``."""
+    curves: list[_Curves]
+    """The exact curves of the first classes."""
+
+    @classmethod
+    def drawn(
+        cls, reference: ReferenceScores, spec: Spec, generator: np.random.Generator
+    ) -> _Examples:
+        """Return fresh examples, of each class by itself."""
+        edges = _fine_edges(spec.grid)
+        counts = []
+        curves = []
+        for number in range(spec.classes):
+            fine_counts = reference.counts(edges, generator)
+            counts.append(fine_counts.reshape(2, spec.grid.bins, -1).sum(-1))
+            if number < _MOST_CLASSES_READ:
+                curves.append(_exact_curves(fine_counts))
+        return cls(torch.from_numpy(np.stack(counts)), curves)
+
+    def errors(self, histograms: F.Histograms) -> tuple[float, float]:
+        """Return the mean Area Errors of the first classes."""
+        if histograms.leaf.ndim == 2:
+            return _area_errors(_curves(histograms), self.curves[0])
+        errors = []
+        for number, exact in enumerate(self.curves):
+            levels = [level[number] for level in histograms.levels]
+            of_class = histograms._replace(levels=levels)
+            errors.append(_area_errors(_curves(of_class), exact))
+        roc, precision_recall = np.mean(errors, 0).tolist()
+        return roc, precision_recall
 
 
 class _SimulatedFederation:
@@ -274,7 +359,9 @@ def _fine_edges(grid: ScoreGrid) -> Floats:
 def _exact_curves(fine_counts: NDArray[np.generic]) -> _Curves:
     """Return the curves of counts on fine bins, ``(2, bins)``, whose scores are next to equal."""
     is_filled = fine_counts.any(0)
-    return _curves(torch.from_numpy(fine_counts[:, is_filled]))
+    filled = torch.from_numpy(fine_counts[:, is_filled])
+    places = torch.arange(filled.shape[-1] + 1)  # an area error needs no thresholds
+    return _curves(F.read(filled, edges=places))
 
 
 def _curves(source: Readable) -> _Curves:

@@ -32,6 +32,7 @@ from torchmetrics_fed.errors import (
     LedgerFileError,
     check_choice,
 )
+from torchmetrics_fed.markup import html_table
 from torchmetrics_fed.privacy.budget import (
     Amounts,
     AnsweredQuery,
@@ -393,6 +394,19 @@ class PrivacyLedger:
 
     def __bool__(self) -> bool:
         return True  # an empty ledger is a ledger
+
+    def _repr_html_(self) -> str:
+        """Return the releases, for a notebook."""
+        try:
+            entries = tuple(self)
+        except LedgerError:
+            return html_table([[repr(self)]])
+        rows = [
+            [entry.data, entry.round, f"{entry.epsilon:g}", f"{entry.delta:g}", entry.time]
+            for entry in entries
+        ]
+        head = ["data", "round", "epsilon", "delta", "time (UTC)"]
+        return html_table(rows, head=head, caption=repr(self))
 
     def __repr__(self) -> str:
         name = type(self).__name__

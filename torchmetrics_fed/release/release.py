@@ -25,6 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from torchmetrics_fed.errors import InputError, ReleaseError, RoundMismatchError, WireError
+from torchmetrics_fed.markup import html_table
 from torchmetrics_fed.release.flags import ALL_FLAGS, NO_FLAGS, ReleaseFlag
 from torchmetrics_fed.release.query import Query
 from torchmetrics_fed.release.share import Share
@@ -276,6 +277,22 @@ class Release:
         if self.spec.privacy.charges:
             parts.append(str(self.spec.privacy))
         return f"Release({', '.join([*parts, *self.remarks])})"
+
+    def _repr_html_(self) -> str:
+        """Return what the release is, for a notebook; never counts."""
+        rows = [
+            ["task", self.spec.task],
+            ["classes", str(self.spec.classes)],
+            ["bins", f"{self.spec.grid.bins:,}"],
+            ["privacy", str(self.spec.privacy)],
+            ["queries", str(len(self.sums))],
+            ["shares", str(self.shares)],
+            ["spec", self.spec.digest.hex()[:16]],
+        ]
+        if self.spec.groups:
+            rows.insert(2, ["groups", ", ".join(self.spec.groups)])
+        rows += [["remark", remark] for remark in self.remarks]
+        return html_table(rows, caption="Release")
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_may_travel()

@@ -170,6 +170,7 @@ class Spec:
             )
         if privacy is None:
             privacy = Exact()
+        _check_privacy(privacy)
         score_grid = _make_grid(grid, quantiles)
         if sums_to_one is None:
             is_pure = privacy.charges and privacy.delta == 0

@@ -56,7 +56,7 @@ def document(report: EvaluationReport) -> dict[str, Any]:
         "privacy": report.privacy,
         "shares": report.shares,
         "confidence": report.confidence,
-        "population": report.population,
+        "of": report.of,
         "labels": report.labels and list(report.labels),
         "statement": report.statement and report.statement.fields,
         "classes": [_class_document(report, index) for index in range(len(report.names))],

@@ -12,26 +12,34 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from torchmetrics_fed import functional as F
 from torchmetrics_fed.errors import InputError
-from torchmetrics_fed.functional.band import check_confidence, warn_if_drowned
+from torchmetrics_fed.functional.band import check_confidence
 from torchmetrics_fed.functional.curve import warn_if_tied
 from torchmetrics_fed.functional.figures.canvas import figure, room
+from torchmetrics_fed.functional.figures.notebook import figure_html
 from torchmetrics_fed.functional.figures.page import scale
+from torchmetrics_fed.functional.intervals import (
+    check_of,
+    is_wide,
+    warn_if_drowned,
+    warn_of_persons,
+)
 from torchmetrics_fed.privacy import PrivacyLedger
 from torchmetrics_fed.reconstruct import Reconstruction
-from torchmetrics_fed.reconstruct.histograms import are_probabilities
+from torchmetrics_fed.reconstruct.histograms import Readable, are_probabilities
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.report.document import document, page
 from torchmetrics_fed.report.statement import PrivacyStatement, privacy_statement
-from torchmetrics_fed.report.table import NUMBERS, Number, markdown, text
+from torchmetrics_fed.report.table import NUMBERS, Number, markdown, notebook, text
+from torchmetrics_fed.typing import IntervalOf
 
 _MIN_EXAMPLES = 1e-300
 """Divisor of a prevalence at least, so that the prevalence of no examples is 0 and not NaN."""
@@ -51,7 +59,8 @@ class EvaluationReport:
 
     Example:
         >>> import torch
-        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]))
+        >>> edges = torch.tensor([0, 0.5, 1])
+        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]), edges=edges)
         >>> report.auroc, report.positives
         (tensor(0.7500, dtype=torch.float64), tensor(4., dtype=torch.float64))
     """
@@ -62,9 +71,9 @@ class EvaluationReport:
     """The task of the release; for leaf counts ``"binary"``, or ``"classes"`` with a class axis."""
     labels: tuple[str, ...] | None
     confidence: float
-    population: bool
+    of: IntervalOf
     """Whether intervals and bands hold the values of the population that the examples were drawn
-    from, or those of all clients' examples."""
+    from, or those of all clients' own examples."""
     privacy: str = "exact counts"
     shares: int | None = None
     """The number of shares in the sum; None for leaf counts, as are ``calibration_line`` and
@@ -215,13 +224,23 @@ class EvaluationReport:
     def __str__(self) -> str:
         return text(self)
 
+    def _repr_html_(self) -> str:
+        return notebook(self) + figure_html(self)
+
     def __repr__(self) -> str:
-        auroc = float(self.auroc.mean())
-        average_precision = float(self.average_precision.nanmean())
+        auroc = self._mean_text("auroc")
+        average_precision = self._mean_text("average_precision")
         return (
-            f"EvaluationReport({self.task}, AUROC {auroc:.4f}, AP {average_precision:.4f}, "
-            f"{self.privacy})"
+            f"EvaluationReport({self.task}, AUROC {auroc}, AP {average_precision}, {self.privacy})"
         )
+
+    def _mean_text(self, name: str) -> str:
+        """Return the mean of an area over classes, with its interval where that is wide."""
+        text = f"{float(getattr(self, name).nanmean()):.4f}"
+        interval = self.intervals.get(name)
+        if interval is not None and not interval.low.ndim and is_wide(interval):
+            text += f" ({interval})"
+        return text
 
 
 def _values(histograms: F.Histograms) -> dict[str, Any]:
@@ -256,13 +275,13 @@ def _values(histograms: F.Histograms) -> dict[str, Any]:
 
 
 def evaluation_report(
-    source: Release | Tensor,
+    source: Readable,
     edges: Tensor | None = None,
     reconstruction: Reconstruction | None = None,
     labels: Sequence[str] | None = None,
     *,
     confidence: float = 0.95,
-    population: bool = False,
+    of: IntervalOf = "population",
     ledger: PrivacyLedger | None = None,
 ) -> EvaluationReport:
     """Return curves, areas, operating points, calibration, net benefit and the privacy statement.
@@ -275,14 +294,16 @@ def evaluation_report(
             and ``reconstruction``.
         labels: names of the classes.
         confidence: probability of every interval and band.
-        population: whether they allow for sampling, too, and hold the values of the population that
-            the examples were drawn from. Exact counts have intervals only then; with 4,096 bins
-            they take seconds for each class.
+        of: ``"population"`` for the values of the population that the examples were drawn from:
+            sampling and noise together. ``"examples"`` for those of all clients' own examples: then
+            exact counts have no intervals, and of private ones only areas and curves do.
         ledger: the ledger that the release was charged to, for the statement.
 
     Example:
         >>> import torch
-        >>> print(evaluation_report(torch.tensor([[3, 1], [1, 3]])))  # doctest: +ELLIPSIS
+        >>> edges = torch.tensor([0, 0.5, 1])
+        >>> report = evaluation_report(torch.tensor([[3, 1], [1, 3]]), edges=edges)
+        >>> print(report)  # doctest: +ELLIPSIS
         Evaluation (binary) of leaf counts, exact counts
           negatives                4
           positives                4
@@ -292,21 +313,22 @@ def evaluation_report(
           ...
     """
     check_confidence(confidence)
-    if isinstance(source, Tensor):
-        source = source.clone()  # counts may go on; the report stays
-    elif not isinstance(source, Release):
-        raise no_release(source)
-    else:
+    check_of(of)
+    if isinstance(source, Release):
         source.check_opened()
+    elif not isinstance(source, Tensor | F.Histograms):
+        raise no_release(source)
     histograms = F.read(source, edges, reconstruction)
     class_names = _class_names(labels, histograms)
-    if isinstance(source, Tensor):
+    if not isinstance(source, Release):
+        # counts may go on; the report stays
+        histograms = histograms._replace(levels=[level.clone() for level in histograms.levels])
         return EvaluationReport(
             histograms,
-            "binary" if source.dim() == 2 else "classes",
+            "binary" if histograms.leaf.dim() == 2 else "classes",
             class_names,
             confidence=confidence,
-            population=population,
+            of=of,
         )
     statement = privacy_statement(source, ledger)
     _warn(source, histograms)
@@ -314,7 +336,7 @@ def evaluation_report(
         source,
         is_probability=are_probabilities(histograms.edges),
         confidence=confidence,
-        population=population,
+        of=of,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the gaps have warned of small groups
@@ -324,7 +346,7 @@ def evaluation_report(
                 reconstruction=reconstruction,
                 labels=labels,
                 confidence=confidence,
-                population=population,
+                of=of,
             )
             for name, part in _releases_by_group(source).items()
         }
@@ -333,7 +355,7 @@ def evaluation_report(
         source.spec.task,
         class_names,
         confidence=confidence,
-        population=population,
+        of=of,
         privacy=", ".join([str(source.spec.privacy), *source.remarks]),
         shares=int(source.shares),
         intervals=uncertainty.intervals,
@@ -384,7 +406,7 @@ class _Uncertainty:
 
 
 def _uncertainty(
-    release: Release, *, is_probability: bool, confidence: float, population: bool
+    release: Release, *, is_probability: bool, confidence: float, of: IntervalOf
 ) -> _Uncertainty:
     """Return the line, the gaps and, by the names of numbers and curves, intervals and bands.
 
@@ -392,34 +414,74 @@ def _uncertainty(
         release: one-vs-one counts have none of these.
         is_probability: whether scores are probabilities.
         confidence: probability of every interval and band.
-        population: whether they allow for sampling, too.
+        of: the population or the examples.
     """
     spec = release.spec
     if spec.multi_class == "ovo":
         return _Uncertainty()
-    is_uncertain = population or spec.privacy.charges
+    is_uncertain = of == "population" or spec.privacy.charges
     line = None
     if is_probability:
-        line = F.calibration_line(release, confidence if is_uncertain else None, population)
+        line = F.calibration_line(release, confidence if is_uncertain else None, of)
     gaps = None
     if spec.groups and not release.last.query.pools_groups:
         gaps = F.group_gaps(release, confidence=confidence)
     if not is_uncertain:
         return _Uncertainty(line, gaps)
     intervals = {
-        "auroc": F.auroc_interval(release, confidence, population),
-        "average_precision": F.average_precision_interval(release, confidence, population),
+        "auroc": F.auroc_interval(release, confidence, of),
+        "average_precision": F.average_precision_interval(release, confidence, of),
     }
-    gains = F.cumulative_gains(release, confidence=confidence, population=population)
+    if of == "population":
+        warn_of_persons(release)
+        intervals |= _number_intervals(release, is_probability, confidence)
+    gains = F.cumulative_gains(release, confidence=confidence, of=of)
     curves: dict[str, Any] = {"cumulative_gains": gains}
     if line is not None and line.intervals is not None:
         intervals |= dict(zip(line.scalars, line.intervals, strict=True))
-        benefit = F.net_benefit(release, confidence=confidence, population=population)
+        benefit = F.net_benefit(release, confidence=confidence, of=of)
         curves["net_benefit"] = benefit
     for name, curve in curves.items():
         intervals[name] = F.Interval(curve.low, curve.high)
     bands = {
-        "roc": F.roc_band(release, confidence, population),
-        "precision_recall": F.precision_recall_band(release, confidence, population),
+        "roc": F.roc_band(release, confidence, of),
+        "precision_recall": F.precision_recall_band(release, confidence, of),
     }
     return _Uncertainty(line, gaps, intervals, bands)
+
+
+def _number_intervals(
+    release: Release, is_probability: bool, confidence: float
+) -> dict[str, F.Interval]:
+    """Return the intervals of the population for the numbers beside areas, by their names."""
+    functions: list[Callable[[F.Histograms], Any]] = [
+        _counted_numbers,
+        F.precision_recall_gain_from_counts,
+        F.cumulative_gains,
+    ]
+    if is_probability:
+        functions += [F.calibration_from_counts, F.net_benefit]
+    intervals: dict[str, F.Interval] = {}
+    for function in functions:
+        intervals |= F.intervals(release, function, confidence)
+    return intervals
+
+
+class _CountedNumbers(NamedTuple):
+    """Numbers of the report that no other result has."""
+
+    scalars: dict[str, Tensor]
+
+
+def _counted_numbers(histograms: F.Histograms) -> _CountedNumbers:
+    negatives, positives = histograms.tails.total.unbind(-1)
+    best_f1 = F.best_f1(histograms)
+    youden = F.youden(histograms)
+    return _CountedNumbers(
+        {
+            "prevalence": positives / (negatives + positives).clamp(min=_MIN_EXAMPLES),
+            "kolmogorov_smirnov": F.kolmogorov_smirnov(histograms),
+            "best_f1": best_f1.value,
+            "youden": youden.value,
+        }
+    )

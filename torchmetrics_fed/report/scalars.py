@@ -10,7 +10,9 @@ from torchmetrics_fed.release import Release
 def release_scalars(release: Release) -> dict[str, float]:
     """Return AUROC and average precision by name, means over classes if there are several.
 
-    One-vs-one counts have an AUROC alone. A comparison of two models has its own scalars.
+    One-vs-one counts have an AUROC alone. A comparison of two models has its own scalars. Where
+    noise leaves an interval wider than one half, its ends follow as ``auroc_low`` and
+    ``auroc_high``.
 
     Example:
         >>> import torch
@@ -27,4 +29,12 @@ def release_scalars(release: Release) -> dict[str, float]:
     kinds: list[type[FederatedMetric]] = [FederatedAUROC]
     if release.spec.multi_class != "ovo":
         kinds.append(FederatedAveragePrecision)
-    return {kind.definition.name: float(kind.from_release(release).compute()) for kind in kinds}
+    numbers = {}
+    for kind in kinds:
+        metric = kind.from_release(release)
+        name = kind.definition.name
+        numbers[name] = float(metric.compute())
+        for interval in metric.shown_intervals().values():
+            numbers[f"{name}_low"] = float(interval.low)
+            numbers[f"{name}_high"] = float(interval.high)
+    return numbers

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchmetrics_fed.functional.band import Interval
 from torchmetrics_fed.functional.groups import GroupGaps
+from torchmetrics_fed.markup import html_table
 
 if TYPE_CHECKING:
     from torchmetrics_fed.report.evaluation import EvaluationReport
@@ -100,6 +101,17 @@ def markdown(report: EvaluationReport) -> str:
     return "\n\n".join(sections) + "\n"
 
 
+def notebook(report: EvaluationReport) -> str:
+    """Return the tables in HTML; every name in them is escaped."""
+    numbers = _number_table(report)
+    if report.auroc.dim():
+        tables = [html_table(numbers[1:], head=numbers[0], caption=report.head)]
+    else:
+        tables = [html_table(numbers, caption=report.head)]
+    tables += [html_table(table[1:], head=table[0]) for table in _group_tables(report)]
+    return "".join(tables)
+
+
 def _number_table(report: EvaluationReport) -> _Table:
     """Return the numbers: one row each, or with several classes one row for each class."""
     numbers = report.numbers.values()
@@ -187,6 +199,6 @@ def _interval_note(report: EvaluationReport) -> str:
     if not report.intervals:
         return "No intervals: counts are exact."
     subject = "all clients' own examples"
-    if report.population:
+    if report.of == "population":
         subject = "the population that the examples were drawn from"
     return f"Intervals: {report.confidence:.0%}, of {subject}."

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.grids import even
 from torchmetrics_fed.functional import (
     calibration_from_counts,
     det_from_counts,
@@ -36,11 +37,11 @@ def curves(ax: Any) -> list[Any]:
 
 def every_figure(counts: Tensor, **options: Any) -> Iterator[tuple[Any, Any]]:
     """Draw every curve that counts have."""
-    yield roc_from_counts(counts).plot(**options)
-    yield precision_recall_from_counts(counts).plot(**options)
-    yield det_from_counts(counts).plot(**options)
-    yield precision_recall_gain_from_counts(counts).plot(**options)
-    yield calibration_from_counts(counts).plot(**options)
+    yield roc_from_counts(even(counts)).plot(**options)
+    yield precision_recall_from_counts(even(counts)).plot(**options)
+    yield det_from_counts(even(counts)).plot(**options)
+    yield precision_recall_gain_from_counts(even(counts)).plot(**options)
+    yield calibration_from_counts(even(counts)).plot(**options)
 
 
 def check_on_page(fig: Any) -> None:

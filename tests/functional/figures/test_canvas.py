@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tests.functional.figures.drawing import check_whole, classes_of, curves, entries, every_figure
 from tests.functional.scores import Scored
+from tests.grids import even
 from torchmetrics_fed import (
     CentralDP,
     FederatedPrecisionRecallCurve,
@@ -86,10 +87,10 @@ def test_keywords_of_matplotlib_reach_the_lines(leaf: Tensor) -> None:
 
 def test_keywords_of_matplotlib_reach_the_lines_of_decisions(leaf: Tensor) -> None:
     for result in (
-        net_benefit(leaf),
-        cumulative_gains(leaf),
-        least_cost(leaf),
-        predictive_values(leaf, 0.5),
+        net_benefit(even(leaf)),
+        cumulative_gains(even(leaf)),
+        least_cost(even(leaf)),
+        predictive_values(even(leaf), 0.5),
         CalibrationLine(torch.tensor(-1.0), torch.tensor(0.5)),
     ):
         _, ax = result.plot(marker="s", alpha=0.5)
@@ -99,14 +100,14 @@ def test_keywords_of_matplotlib_reach_the_lines_of_decisions(leaf: Tensor) -> No
 
 
 def test_a_keyword_replaces_the_default_of_a_figure(leaf: Tensor) -> None:
-    curve = precision_recall_from_counts(leaf)
+    curve = precision_recall_from_counts(even(leaf))
     assert curves(curve.plot()[1])[0].get_drawstyle() == "steps-post"
     assert curves(curve.plot(drawstyle="default")[1])[0].get_drawstyle() == "default"
 
 
 def test_a_band_has_the_colour_of_its_line() -> None:
     band = Band(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.5]), torch.tensor([0.5, 1.0]))
-    curve = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
+    curve = roc_from_counts(even(torch.tensor([[3, 1], [1, 3]])))
     _, ax = curve.plot(band=band, color="red")
     (shade,) = ax.collections
     assert mpl.colors.same_color(shade.get_facecolor()[0, :3], "red")
@@ -131,7 +132,7 @@ def test_the_summary_figure_of_classes_is_whole(
     name: str,
 ) -> None:
     labels = [name.format(index) for index in range(count)]
-    fig, axes = evaluation_report(classes_of(leaf, count), labels=labels).plot()
+    fig, axes = evaluation_report(even(classes_of(leaf, count)), labels=labels).plot()
     check_whole(fig, *axes.flat)
 
 
@@ -150,7 +151,7 @@ def test_every_class_has_a_line_and_a_legend_entry(leaf: Tensor) -> None:
         assert len(curves(ax)) == 3
         assert len({line.get_color() for line in curves(ax)}) == 3
         assert [entry.split()[0] for entry in entries(ax)[1:]] == labels
-    curve = roc_from_counts(counts)
+    curve = roc_from_counts(even(counts))
     _, ax = curve.plot()
     for line, tpr, area in zip(curves(ax), curve.tpr, auroc_from_curve(curve), strict=True):
         assert torch.equal(torch.as_tensor(line.get_ydata()), tpr)
@@ -160,7 +161,7 @@ def test_every_class_has_a_line_and_a_legend_entry(leaf: Tensor) -> None:
 
 
 def test_ten_classes_have_looks_of_their_own(leaf: Tensor) -> None:
-    _, ax = roc_from_counts(classes_of(leaf, 10)).plot()
+    _, ax = roc_from_counts(even(classes_of(leaf, 10))).plot()
     assert len({(line.get_color(), line.get_linestyle()) for line in curves(ax)}) == 10
 
 
@@ -175,7 +176,7 @@ def test_the_legend_of_many_classes_names_the_best_the_worst_and_the_mean(leaf: 
 
 
 def test_the_area_under_the_mean_of_many_curves_is_the_mean_of_their_areas(leaf: Tensor) -> None:
-    curve = roc_from_counts(classes_of(leaf, 12))
+    curve = roc_from_counts(even(classes_of(leaf, 12)))
     areas = auroc_from_curve(curve)
     _, ax = curve.plot()
     *class_lines, mean = curves(ax)
@@ -202,10 +203,10 @@ def test_the_mean_of_steps_is_read_as_steps() -> None:
 
 def test_lower_errors_are_better(leaf: Tensor) -> None:
     counts = classes_of(leaf, 12)
-    det = det_from_counts(counts)
+    det = det_from_counts(even(counts))
     best = int(det.scalars["equal_error_rate"].argmin())
     assert curves(det.plot()[1])[best].get_label().startswith(f"best: class {best} (EER")
-    calibration = calibration_from_counts(counts)
+    calibration = calibration_from_counts(even(counts))
     worst = int(calibration.expected_calibration_error.argmax())
     label = curves(calibration.plot()[1])[worst].get_label()
     assert label.startswith(f"worst: class {worst} (ECE")
@@ -223,7 +224,7 @@ def test_an_average_is_shown_once(
     count: int,
     expected: list[str],
 ) -> None:
-    _, ax = roc_from_counts(classes_of(leaf, count)).plot(score=torch.tensor(0.5))
+    _, ax = roc_from_counts(even(classes_of(leaf, count))).plot(score=torch.tensor(0.5))
     assert entries(ax) == expected
     assert len(curves(ax)) == count
 
@@ -260,7 +261,7 @@ def test_figures_are_readable_on_light_and_dark_pages(
         _, axes = plt.subplots(layout="constrained")
         if transparent:
             axes.set_facecolor("none")
-        _, ax = roc_from_counts(classes_of(leaf, count)).plot(ax=axes)
+        _, ax = roc_from_counts(even(classes_of(leaf, count))).plot(ax=axes)
         caption(ax, "exact")
         legend = ax.get_legend()
         if legend.get_frame_on():
@@ -286,15 +287,15 @@ def test_the_summary_figure_has_bands_and_a_caption(scored: Scored) -> None:
 
 
 def test_curves_on_the_same_axes_differ_in_colour_and_share_the_chance_line(leaf: Tensor) -> None:
-    _, ax = roc_from_counts(leaf).plot(label="ours")
-    roc_from_counts(leaf.flip(-2)).plot(ax=ax, label="theirs")
+    _, ax = roc_from_counts(even(leaf)).plot(label="ours")
+    roc_from_counts(even(leaf.flip(-2))).plot(ax=ax, label="theirs")
     assert len({line.get_color() for line in curves(ax)}) == 2
     assert [entry.split()[0] for entry in entries(ax)] == ["chance", "ours", "theirs"]
 
 
 def test_the_legend_covers_no_curve(leaf: Tensor) -> None:
     for counts in (leaf, leaf.flip(-2), classes_of(leaf, 4), classes_of(leaf, 12)):
-        for result in (roc_from_counts(counts), precision_recall_from_counts(counts)):
+        for result in (roc_from_counts(even(counts)), precision_recall_from_counts(even(counts))):
             fig, ax = result.plot()
             fig.canvas.draw()
             box = ax.get_legend().get_window_extent()
@@ -304,7 +305,7 @@ def test_the_legend_covers_no_curve(leaf: Tensor) -> None:
 
 
 def test_det_is_drawn_on_normal_deviates(leaf: Tensor) -> None:
-    curve = det_from_counts(leaf)
+    curve = det_from_counts(even(leaf))
     _, ax = curve.plot()
     (line,) = curves(ax)
     x = torch.as_tensor(line.get_xdata())
@@ -351,7 +352,7 @@ def test_det_of_perfect_and_of_useless_scores_is_finite(
 
 
 def test_the_view_of_a_det_curve_keeps_curves_that_were_drawn_before(leaf: Tensor) -> None:
-    _, ax = det_from_counts(leaf).plot()
+    _, ax = det_from_counts(even(leaf)).plot()
     low, high = ax.get_xlim()
     perfect = DETCurve(torch.tensor([1, 0, 0]), torch.tensor([0, 0, 1]), torch.tensor([0, 0.5, 1]))
     perfect.plot(ax=ax)
@@ -362,7 +363,7 @@ def test_the_reliability_diagram_shows_the_bins_that_have_examples() -> None:
     counts = torch.zeros(2, 15)
     counts[:, 2] = torch.tensor([30, 10])
     counts[:, 9] = torch.tensor([5, 15])
-    calibration = calibration_from_counts(counts)
+    calibration = calibration_from_counts(even(counts))
     _, ax = calibration.plot()
     (dots,) = ax.collections
     expected = np.array([[2.5 / 15, 0.25], [9.5 / 15, 0.75]])
@@ -376,7 +377,7 @@ def test_the_reliability_diagram_shows_the_bins_that_have_examples() -> None:
 
 
 def test_the_summary_figure_has_four_parts(leaf: Tensor) -> None:
-    fig, axes = evaluation_report(leaf).plot()
+    fig, axes = evaluation_report(even(leaf)).plot()
     check_whole(fig, *axes.flat)
     assert axes.shape == (2, 2)
     names = [ax.get_xlabel() for ax in axes.flat]
@@ -384,11 +385,11 @@ def test_the_summary_figure_has_four_parts(leaf: Tensor) -> None:
     edges = torch.linspace(-5, 5, 1025, dtype=torch.float64)
     _, axes = evaluation_report(leaf, edges).plot()
     assert axes[1, 0].get_xlabel() == "Recall gain"
-    assert f"AUPRG {area_under_gain(leaf):.4f}" in entries(axes[1, 0])[-1]
+    assert f"AUPRG {area_under_gain(even(leaf)):.4f}" in entries(axes[1, 0])[-1]
 
 
 def test_labels_and_scores_must_fit(leaf: Tensor) -> None:
-    curve = roc_from_counts(classes_of(leaf, 3))
+    curve = roc_from_counts(even(classes_of(leaf, 3)))
     with pytest.raises(InputError, match="name 3 curves but got 2"):
         curve.plot(labels=["cat", "dog"])
     with pytest.raises(InputError, match="each of 3 curves, or 1 for all, but got 2"):
@@ -397,17 +398,17 @@ def test_labels_and_scores_must_fit(leaf: Tensor) -> None:
 
 
 def test_an_operating_point_is_drawn_for_every_class(leaf: Tensor) -> None:
-    point = least_cost(classes_of(leaf, 3), 1.0, 5.0)
+    point = least_cost(even(classes_of(leaf, 3)), 1.0, 5.0)
     lines = curves(point.plot()[1])
     assert [line.get_xdata()[0] for line in lines] == point.threshold.tolist()
     assert [line.get_ydata()[0] for line in lines] == point.value.tolist()
 
 
 def test_predictive_values_are_in_the_legend_of_every_class(leaf: Tensor) -> None:
-    single = predictive_values(leaf, 0.5)
+    single = predictive_values(even(leaf), 0.5)
     (line,) = curves(single.plot()[1])
     assert line.get_label() == f"calls (PPV {single.positive:.3f}, NPV {single.negative:.3f})"
-    several = predictive_values(classes_of(leaf, 3), 0.5)
+    several = predictive_values(even(classes_of(leaf, 3)), 0.5)
     for number, line in enumerate(curves(several.plot()[1])):
         ppv = several.positive[number]
         npv = several.negative[number]

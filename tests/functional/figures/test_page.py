@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tests.functional.figures.drawing import check_whole, classes_of, curves, entries, every_figure
 from tests.functional.scores import Scored
+from tests.grids import even
 from torchmetrics_fed import (
     CentralDP,
     FederatedAUROC,
@@ -30,7 +31,7 @@ def test_a_caption_says_where_the_numbers_come_from(scored: Scored) -> None:
     for metric in (exact, private, with_delta):
         metric.update(*scored)
     assert caption_of(exact.plot()[1]) == "exact"
-    assert caption_of(private.plot()[1]) == "epsilon = 0.5, 90% band"
+    assert caption_of(private.plot()[1]) == "epsilon = 0.5, 90% band of the population"
     assert caption_of(with_delta.plot()[1]) == "epsilon = 2, delta = 1e-06"
 
 
@@ -57,15 +58,15 @@ def test_a_caption_describes_every_curve_on_the_axes(scored: Scored) -> None:
 
 
 def test_a_slide_has_larger_letters_on_a_larger_page(leaf: Tensor) -> None:
-    paper, ax = roc_from_counts(classes_of(leaf, 3)).plot()
+    paper, ax = roc_from_counts(even(classes_of(leaf, 3))).plot()
     with figure_size("slide"):
         for fig, large in every_figure(classes_of(leaf, 3)):
             check_whole(fig, large)
             assert fig.get_figwidth() > 1.7 * paper.get_figwidth()
             assert large.xaxis.label.get_size() == 2 * ax.xaxis.label.get_size()
-        fig, axes = evaluation_report(classes_of(leaf, 3)).plot()
+        fig, axes = evaluation_report(even(classes_of(leaf, 3))).plot()
         check_whole(fig, *axes.flat)
-    assert roc_from_counts(leaf).plot()[0].get_figwidth() == pytest.approx(3.6)
+    assert roc_from_counts(even(leaf)).plot()[0].get_figwidth() == pytest.approx(3.6)
 
 
 def test_a_size_that_does_not_exist_is_refused() -> None:
@@ -78,7 +79,7 @@ def test_long_names_are_cut_in_the_legend_and_whole_on_the_line(leaf: Tensor) ->
         f"chronic obstructive pulmonary disease with acute exacerbation, type {index}"
         for index in range(3)
     ]
-    fig, ax = roc_from_counts(classes_of(leaf, 3)).plot(labels=names)
+    fig, ax = roc_from_counts(even(classes_of(leaf, 3))).plot(labels=names)
     assert fig.get_figwidth() < 6
     assert [line.get_label().split(" (")[0] for line in curves(ax)] == names
     names_in_legend = [entry.split("\n")[0] for entry in entries(ax)[1:]]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.functional.figures.drawing import check_on_page, classes_of, curves, entries
+from tests.grids import even
 from torchmetrics_fed import CentralDP, FederatedROC, InputError
 from torchmetrics_fed.functional import (
     Histograms,
@@ -144,10 +145,10 @@ def test_histograms_of_few_leaves_and_of_no_examples() -> None:
 def test_small_multiples_have_a_panel_each_and_the_others_behind(
     leaf: Tensor,
     count: int,
-    result_of: Callable[[Tensor], Any],
+    result_of: Callable[[Histograms], Any],
 ) -> None:
     parts = classes_of(leaf, count + 1)[:count]
-    results = {f"site {index}": result_of(part) for index, part in enumerate(parts)}
+    results = {f"site {index}": result_of(even(part)) for index, part in enumerate(parts)}
     fig, _ = small_multiples(results, caption="exact")
     check_on_page(fig)
     panels = fig.axes
@@ -160,7 +161,7 @@ def test_small_multiples_have_a_panel_each_and_the_others_behind(
 
 
 def test_small_multiples_of_classes_share_a_legend(leaf: Tensor) -> None:
-    results = {name: roc_from_counts(classes_of(leaf, 3)) for name in ("north", "south")}
+    results = {name: roc_from_counts(even(classes_of(leaf, 3))) for name in ("north", "south")}
     fig, _ = small_multiples(results, labels=["cat", "dog", "bird"])
     north, south = fig.axes
     assert north.get_legend() is None
@@ -168,7 +169,7 @@ def test_small_multiples_of_classes_share_a_legend(leaf: Tensor) -> None:
 
 
 def test_small_multiples_refuse_nothing_and_mixtures(leaf: Tensor) -> None:
-    mixture = {"a": roc_from_counts(leaf), "b": det_from_counts(leaf)}
+    mixture = {"a": roc_from_counts(even(leaf)), "b": det_from_counts(even(leaf))}
     for results in ({}, mixture):
         with pytest.raises(InputError, match="results of one kind"):
             small_multiples(results)

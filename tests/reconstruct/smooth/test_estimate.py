@@ -203,3 +203,62 @@ def test_a_release_without_examples_has_no_counts(plan: PlanName) -> None:
 def test_an_estimate_is_computed_once_for_a_release() -> None:
     release = released(normal(), 1.0, "adaptive")
     assert bin_counts(release) is bin_counts(release)
+
+
+def softmax_classes(classes: int, examples: int = 6_000) -> Scored:
+    """Return softmax scores of classes that are separated unequally well."""
+    generator = torch.Generator().manual_seed(9)
+    target = torch.randint(0, classes, (examples,), generator=generator)
+    logits = torch.randn(examples, classes, generator=generator)
+    separation = torch.linspace(0.5, 4.0, classes)
+    logits[torch.arange(examples), target] += separation[target]
+    return (1.5 * logits).softmax(1), target
+
+
+def released_classes(scored: Scored, classes: int, epsilon: float) -> Release:
+    metric = FederatedROC("multiclass", num_classes=classes, privacy=CentralDP(epsilon))
+    metric.update(*scored)
+    return metric.release()
+
+
+def test_classes_add_up_to_all_of_them_together() -> None:
+    """In every leaf, the estimated positives of all classes are those of the sum of the leaves.
+
+    They differ by the part of the noise that the common fit takes away.
+    """
+    release = released_classes(softmax_classes(12), 12, 3.0)
+    assert all(are_smooth(release))
+    places = release.last.places
+    estimated = bin_counts(release).sum(0).numpy()
+    of_leaves = np.add.reduceat(estimated, places[:-1], axis=1)
+    noisy = release.last.leaf.sum(0).numpy()
+    deviations = np.sqrt(12 * release.last.variances[0])
+    assert (np.abs(of_leaves - noisy) < 5 * deviations + 0.02 * noisy.max()).all()
+
+
+@pytest.mark.slow
+def test_the_mean_area_of_many_small_classes_is_not_drawn_towards_the_prior() -> None:
+    """40 classes of 150 examples: each is uncertain by .02, their mean by .002."""
+    scored = softmax_classes(40)
+    exact = float(auroc(*scored, task="multiclass", num_classes=40, average="macro"))
+    means = []
+    for _ in range(8):
+        release = released_classes(scored, 40, 2.0)
+        mean = FederatedAUROC.from_release(release, average="macro").compute()
+        means.append(float(mean) - exact)
+    assert abs(np.mean(means)) < 0.005
+
+
+def test_a_pilot_of_each_class_by_itself_is_read_as_well() -> None:
+    """A query of the caller's own need not add up classes."""
+    scored = softmax_classes(4)
+    metric = FederatedAUROC(
+        "multiclass",
+        num_classes=4,
+        privacy=CentralDP(5.0),
+        plan=Query(Tree((16,), tuple(range(0, BINS + 1, BINS // 16))), 0.25),
+    )
+    metric.update(*scored)
+    exact = auroc(*scored, task="multiclass", num_classes=4, average="macro")
+    assert float(metric.compute()) == pytest.approx(float(exact), abs=0.03)
+    assert metric.release().sums[0].cells.shape[0] == 4

@@ -457,10 +457,13 @@ def mean_curve(x: Tensor, y: Tensor, in_steps: bool) -> tuple[Floats, Floats]:
     return at, mean
 
 
-def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Labels]) -> Any:
-    """Draw values in [0, 1] as points, one for each class, or a list of them as lines over steps.
+def plot_values(
+    values: Any, ax: Any, names: tuple[str, str | None, Labels], **line_kwargs: Any
+) -> Any:
+    """Draw values as points, one for each class, or a list of them as lines over steps.
 
-    The ``names`` are the name of the metric, and ``label`` and ``labels`` of ``plot``.
+    The ``names`` are the name of the metric, and ``label`` and ``labels`` of ``plot``. The axis
+    goes from 0 to 1, unless a value is outside.
 
     Returns:
         ``(fig, ax)``.
@@ -486,8 +489,11 @@ def plot_values(values: Any, ax: Any, names: tuple[str, str | None, Labels]) -> 
         _, ax = _axes_beside_legend(legend)
     from matplotlib.ticker import MaxNLocator, NullLocator
 
-    draw_curves(ax, x, y, legend, style={"marker": "o", "markersize": 4 * scale()})
-    ax.set_ylim(*RATE_LIMITS)
+    style = {"marker": "o", "markersize": 4 * scale()}
+    draw_curves(ax, x, y, legend, style=style, line_kwargs=line_kwargs)
+    are_rates = bool(((y >= 0) & (y <= 1) | ~y.isfinite()).all())
+    if are_rates:
+        ax.set_ylim(*RATE_LIMITS)
     if x.numel() > 1:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     else:

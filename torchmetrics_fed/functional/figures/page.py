@@ -37,8 +37,10 @@ def figure_size(size: Literal["paper", "slide"]) -> Iterator[None]:
     Example:
         >>> import torch
         >>> from torchmetrics_fed.functional import roc_from_counts
+        >>> counts = torch.tensor([[3, 1], [1, 3]])
+        >>> curve = roc_from_counts(counts, edges=torch.tensor([0, 0.5, 1]))
         >>> with figure_size("slide"):
-        ...     fig, ax = roc_from_counts(torch.tensor([[3, 1], [1, 3]])).plot()
+        ...     fig, ax = curve.plot()
         >>> ax.xaxis.label.get_size()
         18.0
     """
@@ -91,7 +93,7 @@ def provenance(privacy: Privacy, confidence: float | None = None) -> str:
     if privacy.evaluations is not None:
         words += f" in {privacy.evaluations} evaluations"
     if confidence is not None:
-        words += f", {100 * confidence:g}% band"
+        words += f", {100 * confidence:g}% band of the population"
     return words
 
 

@@ -186,8 +186,9 @@ def small_multiples(
 
     Example:
         >>> from torchmetrics_fed.functional import roc_from_counts
-        >>> north = roc_from_counts(torch.tensor([[3, 1], [1, 3]]))
-        >>> south = roc_from_counts(torch.tensor([[2, 2], [2, 2]]))
+        >>> edges = torch.tensor([0, 0.5, 1])
+        >>> north = roc_from_counts(torch.tensor([[3, 1], [1, 3]]), edges)
+        >>> south = roc_from_counts(torch.tensor([[2, 2], [2, 2]]), edges)
         >>> fig, axes = small_multiples({"north": north, "south": south})
         >>> [ax.get_title().split()[0] for ax in axes]
         ['north', 'south']

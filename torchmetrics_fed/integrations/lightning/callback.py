@@ -10,6 +10,7 @@ import lightning
 from torch import Tensor
 
 from torchmetrics_fed.errors import BudgetExceededError, InputError, check_choice
+from torchmetrics_fed.functional import Interval
 from torchmetrics_fed.integrations.lightning.figures import Drawing, log_drawing
 from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
 from torchmetrics_fed.integrations.lightning.names import (
@@ -19,6 +20,7 @@ from torchmetrics_fed.integrations.lightning.names import (
     scalar_names,
 )
 from torchmetrics_fed.integrations.lightning.spending import check_spending
+from torchmetrics_fed.metrics import CountsMetric, FederatedMetric
 from torchmetrics_fed.metrics.history import History
 
 BudgetEnd = Literal["raise", "skip"]
@@ -188,9 +190,13 @@ class FederatedEvaluation(lightning.Callback):
             suffix = loader_suffix(number, groups)
             logged_names = scalar_names(group)
             for name, metric in group.items():
+                intervals = _shown_intervals(name, metric)
                 for scalar, value in _scalars(name, self.curves[name + suffix]).items():
                     key = prefix + logged_names[name].get(scalar, f"{name}_{scalar}")
                     _log_scalar(module, key, suffix, value)
+                    if scalar in intervals:
+                        _log_scalar(module, f"{key}_low", suffix, intervals[scalar].low)
+                        _log_scalar(module, f"{key}_high", suffix, intervals[scalar].high)
                     if self.trend:
                         trend = self.history.add(key + suffix, scalar, value, metric)
                         _log_scalar(module, f"{key}_trend", suffix, trend.value[-1])
@@ -266,6 +272,16 @@ def _scalars(name: str, result: Any) -> dict[str, Tensor]:
         return {name: result}
     scalars: dict[str, Tensor] = result.scalars
     return scalars
+
+
+def _shown_intervals(name: str, metric: CountsMetric) -> dict[str, Interval]:
+    """Return the intervals that a metric's numbers are logged with, by the names of the numbers."""
+    if not isinstance(metric, FederatedMetric):
+        return {}  # a comparison has its interval among its scalars
+    intervals = metric.shown_intervals()
+    if metric.definition.result is None:
+        return dict(zip([name], intervals.values(), strict=False))
+    return intervals
 
 
 def _log_scalar(module: lightning.LightningModule, key: str, suffix: str, value: Tensor) -> None:

@@ -127,11 +127,12 @@ def _log_figure(trainer: lightning.Trainer, drawing: Drawing) -> None:
 
     metric = drawing.metric
     make_band = metric.definition.band
-    if metric.confidence is None or make_band is None:
+    has_band = make_band is not None and metric.average in (None, "micro")
+    if metric.confidence is None or make_band is None or not has_band:
         fig, ax = drawing.result.plot()  # a comparison shows its interval itself
         words = provenance(metric.spec.privacy)
     else:
-        band = make_band(drawing.release, confidence=metric.confidence)
+        band = make_band(drawing.release, metric.confidence, average=metric.average)
         fig, ax = drawing.result.plot(band=band)
         words = provenance(metric.spec.privacy, metric.confidence)
     caption(ax, words)

@@ -100,6 +100,8 @@ class FederatedMetricAggregator(ModelAggregator):
         normalization: Normalization | None = None,
         ignore_index: int | None = None,
         labels: Sequence[str] = (),
+        labels_per_example: int | None = None,
+        sums_to_one: bool | None = None,
         groups: Groups = None,
         models: Sequence[str] | None = None,
         thresholds: Sequence[float] = (0.5, 0.5),
@@ -129,6 +131,8 @@ class FederatedMetricAggregator(ModelAggregator):
         self.normalization = normalization
         self.ignore_index = ignore_index
         self.labels = labels
+        self.labels_per_example = labels_per_example
+        self.sums_to_one = sums_to_one
         self.groups = groups
         self.models = models
         self.thresholds = thresholds
@@ -167,6 +171,8 @@ class FederatedMetricAggregator(ModelAggregator):
                 normalization=self.normalization,
                 ignore_index=self.ignore_index,
                 labels=self.labels,
+                labels_per_example=self.labels_per_example,
+                sums_to_one=self.sums_to_one,
                 groups=self.groups,
                 privacy=self.privacy,
                 secure=self.secure,

@@ -1,13 +1,11 @@
 """Intervals of areas under curves: the effect of noise, and of the order within leaves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchmetrics_fed.counting.tree import Tree
-from torchmetrics_fed.reconstruct.consistency import least_squares, non_negative
 from torchmetrics_fed.reconstruct.leaves import NO_TIES, EndTies
 from torchmetrics_fed.reconstruct.smooth.estimate import are_smooth, bin_counts
 from torchmetrics_fed.reconstruct.smooth.mass import has_heavy_top
@@ -107,13 +105,11 @@ def _precision(found: Floats, false: Floats) -> Floats:
     return np.divide(found, selected, out=np.ones_like(selected), where=selected > 0)
 
 
-def area_interval(
-    release: Release, confidence: float, population: bool, binning: float, area: Area
-) -> Floats:
+def area_interval(release: Release, confidence: float, binning: float, area: Area) -> Floats:
     """Return the ends of the interval of each class, ``(classes, 2)``."""
     exact = not release.spec.privacy.charges
     tree = release.last.query.tree
-    classes = UncertainTails.of(release, population)
+    classes = UncertainTails.of(release)
     smooth, modelled = [True] * len(classes), False
     if tree.edges is not None and not exact:
         fine, places = list(above(bin_counts(release).numpy())), release.last.places
@@ -206,55 +202,3 @@ def _maybe_tied(tails: UncertainTails, kept: Places, fits: bool) -> NDArray[np.b
         np.maximum.reduceat(mass, kept[:-1]) > np.add.reduceat(mass, kept[:-1]) / 2
     )
     return most
-
-
-def noisy_areas(release: Release, pooled: bool = False) -> tuple[Floats, Floats]:
-    r"""Return the classes' ROC areas and noise's standard deviations of them; of all scores
-    together if ``pooled``.
-
-    In closed form, one pass over the leaves. To first order, noise :math:`z_k` in the leaves moves
-    the area A by :math:`\sum_k z^-_k (T_k - A) / N^- + \sum_k z^+_k (B_k - A) / N^+`, with T the
-    positives above a leaf and B the negatives below it, as fractions.
-    """
-    last = release.last
-    leaf = non_negative(least_squares(last.levels, last.weights))[-1].numpy()
-    variance = last.noise_variance
-    if pooled:
-        leaf, variance = leaf.sum(0, keepdims=True), variance * len(leaf)
-    negative, positive = leaf[:, 0], leaf[:, 1]
-    sizes = [np.maximum(row.sum(-1, keepdims=True), 1.0) for row in (negative, positive)]
-    above = (positive[:, ::-1].cumsum(-1)[:, ::-1] - positive / 2) / sizes[1]
-    below = (negative.cumsum(-1) - negative / 2) / sizes[0]
-    area = (negative * above).sum(-1, keepdims=True) / sizes[0]
-    effects = (above - area) / sizes[0], (below - area) / sizes[1]
-    squares = np.zeros(len(area))
-    for row, effect in enumerate(effects):
-        times = [weights.rows[row] for weights in last.query.weights]
-        squares = squares + _least_squares_gain(effect, last.query.tree, times)
-    return area[:, 0], np.sqrt(variance * squares)
-
-
-def _least_squares_gain(weight: Floats, tree: Tree, times: Sequence[NDArray[np.int64]]) -> Floats:
-    r"""Return the variance of a weighted sum of leaves ``(..., leaves)`` after least squares, per
-    variance of a cell.
-
-    It is the least :math:`\sum c^2 / w^2` of cells' coefficients c, counted w times, that add up to
-    a leaf's weight on its way from the top. Of a subtree that is given :math:`a` from above, the
-    least sum is a parabola :math:`\alpha (a - \beta)^2 + \gamma`.
-
-    Args:
-        weight: the weight of each leaf.
-        tree: the tree of the query.
-        times: how many times the cells of each level count an example, of each node or of all.
-    """
-    own = [1 / counted.astype(np.float64) ** 2 for counted in times]
-    alpha, beta, gamma = own[-1] + np.zeros_like(weight), weight, np.zeros_like(weight)
-    for level in range(len(own) - 1, 0, -1):
-        shape = *weight.shape[:-1], tree.sizes[level - 1], tree.branching[level]
-        alpha, beta, gamma = (value.reshape(shape) for value in (alpha, beta, gamma))
-        total = alpha.sum(-1)
-        centre = (alpha * beta).sum(-1) / total
-        gamma = gamma.sum(-1) + (alpha * (beta - centre[..., None]) ** 2).sum(-1)
-        alpha, beta = own[level - 1] * total / (own[level - 1] + total), centre
-    gain: Floats = (alpha * beta**2 + gamma).sum(-1)
-    return gain

@@ -69,7 +69,7 @@ class UncertainTails(NamedTuple):
     """Which end leaves are end bins alone."""
 
     @classmethod
-    def of(cls, release: Release, population: bool) -> list[UncertainTails]:
+    def of(cls, release: Release, sampling: bool = False) -> list[UncertainTails]:
         """Return those of each class, of everybody."""
         release = release.overall
         release.last.query.tree.places(release.spec.grid.bins)  # raises for two models
@@ -77,7 +77,7 @@ class UncertainTails(NamedTuple):
         noise, spread = noise_tails(release.last)
         seen, guess = above(levels[-1].numpy()), non_negative(levels)[-1].numpy()
         vectors = [
-            noise + sampling_tails(leaf, noise.shape[1]) if population else noise for leaf in guess
+            noise + sampling_tails(leaf, noise.shape[1]) if sampling else noise for leaf in guess
         ]
         alone = EndTies.of(release.spec.grid, release.last.places)
         return [
@@ -86,7 +86,7 @@ class UncertainTails(NamedTuple):
                 guess=above(leaf),
                 noise=vectors[number],
                 spread=spread,
-                sampled=population,
+                sampled=sampling,
                 alone=alone,
             )
             for number, leaf in enumerate(guess)

@@ -52,22 +52,22 @@ class UncertainCounts(NamedTuple):
 
 def uncertain_counts(
     release: Release,
-    population: bool,
     leaf: Floats,
     edges: Floats,
     thresholds: Floats,
     tied: bool = False,
+    sampling: bool = False,
 ) -> Iterator[UncertainCounts]:
     """Yield those of each class, at thresholds of all classes or of each.
 
     How a leaf of the release is filled is what the counts say that were read from it: ``leaf`` and
     their ``edges``. Where scores may be ``tied`` any order within a leaf is possible, whether it
-    looks like it or not.
+    looks like it or not. With ``sampling``, the draws have sampling errors, too.
     """
     own = release.last.edges.numpy()
     alone = EndTies.of(release.spec.grid, release.last.places)
     rows = np.broadcast_to(thresholds, (len(leaf), np.shape(thresholds)[-1]))
-    for tails, read, row in zip(UncertainTails.of(release, population), leaf, rows, strict=True):
+    for tails, read, row in zip(UncertainTails.of(release, sampling), leaf, rows, strict=True):
         at = np.r_[own[0], row]
         k = np.clip(np.searchsorted(own, at, "right") - 1, 0, len(own) - 2)
         here, low, high = (counts_above(read, edges, place) for place in (at, own[k], own[k + 1]))
@@ -219,7 +219,7 @@ def _counted(part: Release, place: int) -> list[Floats]:
             total > 0, bins[..., place - first :].sum(-1) / np.maximum(total, 1e-300), inside
         )
     result = []
-    for tails, upper in zip(UncertainTails.of(part, False), inside, strict=True):
+    for tails, upper in zip(UncertainTails.of(part), inside, strict=True):
         seen = tails.seen
         variance = tails.spread[:, 0]
         covariance = tails.spread[:, 1]

@@ -325,7 +325,7 @@
   $("head").textContent = `${begin(report.task)}${clients}. ${begin(report.privacy)}.`;
   const bounded = "low" in now.numbers.auroc;
   $("certainty").textContent = bounded
-    ? `Intervals and bands hold with ${certain} confidence, for ${report.population ? "the population that the examples were drawn from" : "all clients' own examples"}.`
+    ? `Intervals and bands hold with ${certain} confidence, for ${report.of === "population" ? "the population that the examples were drawn from" : "all clients' own examples"}.`
     : "Counts are exact: there are no intervals for noise, and none for sampling were asked for.";
   if (several) {
     report.classes.forEach((one, index) => select.append(make("option", { value: index }, one.name)));
