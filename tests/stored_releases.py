@@ -267,7 +267,10 @@ def described(name: str, release: Release, plan: str | None) -> Case:
     privacy = None
     if spec.privacy.charges:
         kinds = {setting: kind for kind, setting in PRIVACY_KINDS.items()}
-        privacy = {"kind": kinds[type(spec.privacy)], **asdict(cast(Any, spec.privacy))}
+        arguments = asdict(cast(Any, spec.privacy))
+        if arguments["evaluations"] is None:
+            del arguments["evaluations"]
+        privacy = {"kind": kinds[type(spec.privacy)], **arguments}
     edges = None
     if grid.score_edges is not None:
         edges = list(grid.score_edges)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchmetrics_fed.errors import BudgetExceededError, InputError
-from torchmetrics_fed.privacy.budget import compose_pld
+from torchmetrics_fed.privacy.budget import Amounts, compose_pld
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
 
 
@@ -55,7 +55,7 @@ def test_pld_is_the_exact_worst_case_and_never_below(
     epsilon: float, times: int, delta: float
 ) -> None:
     pytest.importorskip("dp_accounting")
-    composed = compose_pld([(epsilon, 0.0)] * times, delta)
+    composed = compose_pld([Amounts(epsilon)] * times, delta)
     exact = worst_case(epsilon, times, delta)
     assert exact - 1e-9 <= composed <= exact + 1e-4 * times
 
@@ -73,25 +73,25 @@ def test_a_hundred_evaluations_by_pld() -> None:
 @pytest.mark.parametrize(
     "amounts",
     [
-        [(1e-6, 0.0)] * 1000,
-        [(0.3, 1e-8), (0.7, 1e-8)],
-        [(30.0, 0.0)] * 40,
-        [(800.0, 0.0)],
+        [Amounts(1e-6)] * 1000,
+        [Amounts(0.3, 1e-8), Amounts(0.7, 1e-8)],
+        [Amounts(30.0)] * 40,
+        [Amounts(800.0)],
         [],
     ],
     ids=["tiny", "with delta", "large", "too large for a PLD", "none"],
 )
 def test_pld_never_costs_more_than_addition_if_both_hold(
-    amounts: list[tuple[float, float]],
+    amounts: list[Amounts],
 ) -> None:
     pytest.importorskip("dp_accounting")
-    total = sum(epsilon for epsilon, _ in amounts)
+    total = sum(price.epsilon for price in amounts)
     assert compose_pld(amounts, 1e-6) <= total + 1e-9
 
 
-@pytest.mark.parametrize("amounts", [[(0.1, 1e-6), (0.1, 1e-6)], [(60.0, 1e-3)]])
+@pytest.mark.parametrize("amounts", [[Amounts(0.1, 1e-6)] * 2, [Amounts(60.0, 1e-3)]])
 def test_deltas_above_the_budgets_delta_cost_infinitely_much(
-    amounts: list[tuple[float, float]],
+    amounts: list[Amounts],
 ) -> None:
     pytest.importorskip("dp_accounting")
     assert compose_pld(amounts, 1e-6) == math.inf

@@ -16,7 +16,7 @@ from torchmetrics_fed.exchange.client import charge_release
 from torchmetrics_fed.exchange.placement import pilot_query, single_query
 from torchmetrics_fed.exchange.plans import plan_from
 from torchmetrics_fed.exchange.terms import Terms
-from torchmetrics_fed.privacy.budget import compose_pld
+from torchmetrics_fed.privacy.budget import Amounts, compose_pld
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.noise import Mechanism, discrete_gaussian_delta, skellam_delta
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
@@ -115,5 +115,5 @@ def test_the_laws_of_a_ledger_are_enough_to_compose_its_releases() -> None:
                 )
                 composed = composed.compose(loss.self_compose(cells))
     epsilon = composed.get_epsilon_for_delta(1e-6)
-    assert epsilon < 0.9 * compose_pld([(0.5, 0.0)] * releases, 1e-6)
+    assert epsilon < 0.9 * compose_pld([Amounts(0.5)] * releases, 1e-6)
     assert epsilon < 0.9 * ledger.spent().epsilon

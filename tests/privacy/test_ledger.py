@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import pickle
+import warnings
 from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,7 @@ from torchmetrics_fed.errors import (
     LedgerError,
     LedgerFileError,
 )
+from torchmetrics_fed.privacy import CentralDP, Exact
 from torchmetrics_fed.privacy.budget import LedgerEntry
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.ledger import PrivacyLedger
@@ -160,7 +162,7 @@ def test_amounts_survive_the_file_to_the_last_bit(
 ) -> None:
     PrivacyLedger(path=tmp_path / "ledger").spend("val", 1, epsilon, delta)
     (entry,) = PrivacyLedger(path=tmp_path / "ledger")
-    assert entry.amounts == (epsilon, delta)
+    assert entry.amounts == (epsilon, delta, 0.0)
 
 
 def test_entries_cannot_be_changed() -> None:
@@ -392,6 +394,29 @@ def test_what_was_spent_survives_a_resume(tmp_path: Path) -> None:
     assert PrivacyLedger(0.5, path, change_budget=True).remaining == 0.0
     PrivacyLedger(2.0, path, change_budget=True).spend("val", 3, 0.5)
     assert len(first) == 4
+
+
+def test_a_ledger_without_a_budget_warns_at_ten_and_at_every_doubling() -> None:
+    ledger = PrivacyLedger()
+    warned = []
+    for round in range(45):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ledger.spend("val", round, 1.0)
+        if caught:
+            warned.append(round + 1)
+            assert "no budget limits them" in str(caught[0].message)
+    assert warned == [10, 20, 40]
+
+
+def test_a_ledger_says_what_further_evaluations_would_cost() -> None:
+    ledger = PrivacyLedger(3.0)
+    ledger.spend("val", 1, 1.0)
+    assert ledger.evaluations_left(CentralDP(0.5)) == 4
+    assert ledger.forecast(CentralDP(1.0), 40).epsilon == 41.0
+    assert ledger.evaluations_left(Exact()) is None
+    assert PrivacyLedger().evaluations_left(CentralDP(0.5)) is None
+    assert ledger.remaining == 2.0
 
 
 def test_a_notebook_shows_every_release_of_a_ledger_and_no_name_breaks_out() -> None:

@@ -20,7 +20,8 @@ def test_the_text_has_every_budget_every_release_and_what_is_left(tmp_path: Path
     assert lines[0] == f"Privacy ledger {path}"[:215]
     assert lines[1].startswith(budget)
     assert lines[2].startswith("Changed to: epsilon 2 at delta 1e-06")
-    assert lines[3] == "Spent: epsilon 1.2, delta 1e-09, by 2 releases. Left: epsilon 0.8."
+    spent = "Spent: epsilon 1.2, delta 1e-09, by 2 releases."
+    assert lines[3] == f"{spent} Left: epsilon 0.8, or 1 release like the last."
     assert lines[6].split()[3:] == ["validation", "1", "0.5", "1e-09", "polya", "0.5"]
     assert lines[7].split()[3:] == ["test", "1", "0.7", "0", "1.2"]
     assert lines[8] == ""

@@ -294,3 +294,13 @@ def test_fewer_shares_than_needed_are_not_stated(scored: Data, shares: int) -> N
     for read in (privacy_statement, evaluation_report):
         with pytest.raises(ReleaseError, match="min_clients=3"):
             read(release)
+
+
+def test_a_run_has_its_own_price_beside_that_of_the_release() -> None:
+    privacy = CentralDP.for_run(3.0, evaluations=50)
+    metric = FederatedROC(privacy=privacy)
+    metric.update(torch.rand(500), torch.randint(0, 2, (500,)))
+    statement = privacy_statement(metric.release(), metric.ledger)
+    assert statement.fields["run"] == {"evaluations": 50, "epsilon": 3.0, "delta": 1e-6}
+    assert statement.fields["epsilon"] == privacy.release_epsilon < 1
+    assert "epsilon 3, delta 1e-06, for all evaluations of the run together, 50" in str(statement)

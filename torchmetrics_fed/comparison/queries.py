@@ -66,7 +66,9 @@ def placed_tables(earlier: Sum, fraction: float) -> Query:
     grid = earlier.spec.grid
     models = noisy_leaves(earlier)
     sizes = np.mean([leaves.counts.sum(1) for leaves in models], 0)
-    leaves_wanted = _number_of_leaves(sizes, earlier.whole_epsilon * fraction)
+    leaves_wanted = _number_of_leaves(
+        sizes, earlier.whole_epsilon * earlier.spec.privacy.precision_of(fraction)
+    )
     even = np.linspace(0, 1, min(leaves_wanted, grid.bins) + 1)
     axes = []
     for leaves in models:

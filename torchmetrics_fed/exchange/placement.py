@@ -108,7 +108,7 @@ def placed_query(earlier: Sum, fraction: float) -> Query:
     sizes = mass.sizes
     if earlier.query.pools_classes:
         sizes = sizes / spec.classes
-    epsilon = earlier.whole_epsilon * fraction
+    epsilon = earlier.whole_epsilon * earlier.spec.privacy.precision_of(fraction)
     branching = _branching(mass, float(sizes.min()), epsilon, spec)
     ends = _crowded_ends(mass)
     if len(branching) == 1:

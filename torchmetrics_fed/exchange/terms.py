@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torchmetrics_fed.errors import BudgetExceededError, ReleaseError
 from torchmetrics_fed.exchange.plans import Plan
 from torchmetrics_fed.privacy import LedgerEntry, PrivacyLedger
 from torchmetrics_fed.release import Spec
+
+MOST_UNLIMITED_EPSILON = 10.0
+"""An epsilon that a run without a budget may plan to spend without a remark."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,56 @@ class Terms:
             spec.privacy.mechanism,
             spec=spec.digest.hex(),
             client=client,
+            mu_squared=spec.privacy.mu_squared,
         )
 
     def check_ledger(self) -> None:
         """Raise unless the ledger has a limit that lasts: a server decides how often it asks."""
         if self.spec.privacy.charges:
             self.ledger.check_lasting()
+
+    def check_run(self, evaluations: int | None, clients: int | None = None) -> str:
+        """Raise if a run cannot make one release; return a remark if it cannot make all.
+
+        Nothing is charged. The remark is empty if the budget lasts.
+
+        Args:
+            evaluations: the planned number of releases; None if it is open.
+            clients: the number of clients that will take part; None if it is open.
+        """
+        privacy = self.spec.privacy
+        if not privacy.charges:
+            return ""
+        if clients is not None and clients < self.spec.clients_needed:
+            raise ReleaseError(
+                f"Cannot begin: every release needs min_clients={self.spec.clients_needed} clients "
+                f"but there are {clients}. Start more processes, or agree on fewer `min_clients`."
+            )
+        left = self.ledger.evaluations_left(privacy)
+        if left == 0:
+            raise BudgetExceededError(
+                f"Cannot begin: an evaluation needs epsilon {self.spec.epsilon:g}, and of the "
+                f"budget of {self.ledger.budget:g} epsilon {self.ledger.remaining:g} is left. "
+                "Evaluate other data, or build the ledger with a larger `budget`."
+            )
+        if evaluations is None:
+            return ""
+        return self._remark(evaluations, left)
+
+    def _remark(self, evaluations: int, left: int | None) -> str:
+        """Return what is wrong with a planned number of evaluations; empty if nothing is."""
+        privacy = self.spec.privacy
+        cost = f"{self.ledger.forecast(privacy, evaluations).epsilon:.4g}"
+        planned = f"This run plans {evaluations} evaluations and would spend epsilon {cost}"
+        remedy = f"`{type(privacy).__name__}.for_run(..., evaluations={evaluations})` lasts longer."
+        if left is not None and left < evaluations:
+            budget = f"{self.ledger.budget:g}"
+            return f"{planned} of {budget}: the budget ends after {left} of them. {remedy}"
+        if left is None and privacy.evaluations is not None and evaluations > privacy.evaluations:
+            return (
+                f"{planned}: its setting promises {privacy.epsilon:g} for "
+                f"{privacy.evaluations} evaluations. {remedy}"
+            )
+        if left is None and float(cost) > MOST_UNLIMITED_EPSILON:
+            return f"{planned}, and no budget limits it. Pass a ledger with a budget. {remedy}"
+        return ""

@@ -89,6 +89,7 @@ from torchmetrics_fed.functional.tradeoffs import (
     precision_recall_gain_curve,
     precision_recall_gain_from_counts,
 )
+from torchmetrics_fed.functional.trend import Trend, trend
 from torchmetrics_fed.reconstruct.histograms import Histograms
 
 __all__ = [
@@ -110,6 +111,7 @@ __all__ = [
     "PredictiveValues",
     "ROCCurve",
     "Recalibration",
+    "Trend",
     "area_error_pr",
     "area_error_roc",
     "area_under_gain",
@@ -164,5 +166,6 @@ __all__ = [
     "sensitivity_at_specificity",
     "small_multiples",
     "specificity_at_sensitivity",
+    "trend",
     "youden",
 ]

@@ -1,7 +1,13 @@
 """torchmetrics' Metric on top of a release."""
 
 from torchmetrics_fed.metrics.collection import federated_collection, representative
-from torchmetrics_fed.metrics.counts import CountsMetric, all_or_nothing, evaluation_of, terms_of
+from torchmetrics_fed.metrics.counts import (
+    CountsMetric,
+    all_or_nothing,
+    evaluation_of,
+    one_per_release,
+    terms_of,
+)
 from torchmetrics_fed.metrics.curves import (
     FederatedAUROC,
     FederatedAveragePrecision,
@@ -62,6 +68,7 @@ __all__ = [
     "evaluation_of",
     "federated",
     "federated_collection",
+    "one_per_release",
     "representative",
     "terms_of",
 ]

@@ -709,6 +709,15 @@ class CountsMetric(Metric):
         return twin
 
 
+def one_per_release(metrics: Iterable[CountsMetric]) -> list[CountsMetric]:
+    """Return one metric for each release that the metrics make together.
+
+    The metrics of a :func:`~torchmetrics_fed.federated_collection` share one release.
+    """
+    by_release = {id(metric._shared): metric for metric in metrics}
+    return list(by_release.values())
+
+
 def terms_of(metric: CountsMetric) -> Terms:
     """Return what a metric tells the exchange. Transports take it once, at their border."""
     return metric._terms

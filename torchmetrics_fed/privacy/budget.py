@@ -9,6 +9,8 @@ Invariants:
   computed from the same ledger later.
 - A :class:`Reservation` is an entry that may still be charged, until a time. It costs nothing.
 - Sums of amounts are exact: amounts are added as decimals, not as floats.
+- A release of a run (``for_run``) has a squared mu beside its epsilon. Squares of mu are added, and
+  the sum becomes an epsilon once, at the delta of the budget.
 """
 
 from __future__ import annotations
@@ -28,10 +30,21 @@ from torchmetrics_fed.errors import (
     LedgerConflictError,
     check_choice,
 )
+from torchmetrics_fed.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from torchmetrics_fed.privacy.law import Law
 
-Amounts = tuple[float, float]
-"""Epsilon and delta."""
+
+class Amounts(NamedTuple):
+    """The price of a release.
+
+    A release is (epsilon, delta)-private. With a squared mu it is also mu-GDP but for a probability
+    of delta, which composes better (:mod:`torchmetrics_fed.privacy.gaussian`).
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    mu_squared: float = 0.0
+
 
 EntryKey = tuple[str, str, str]
 """Data, round and spec: entries that agree in them are one release."""
@@ -44,6 +57,9 @@ epsilons, so that a PLD holds at most about MOST_LOSSES values."""
 
 MOST_LOSSES = 1e5
 """The number of losses that a PLD holds, at most about."""
+
+MOST_RELEASES_LEFT = 2**14
+"""The number of releases beyond which no ledger counts how many are left."""
 
 LARGEST_PLD_EPSILON = 50.0
 """The largest epsilon of one release that is composed by PLD. Beyond it, e^epsilon exceeds the
@@ -83,7 +99,8 @@ class LedgerEntry:
     ``spec`` is the digest of the spec, and ``client`` the random name of the client that counted
     the data. Both are empty for a release that is entered by hand. A round may be given as an
     integer and is kept as a string: rounds 1 and "1" are the same. ``queries`` are the answered
-    queries, in their order; the ledger fills them in.
+    queries, in their order; the ledger fills them in. ``mu_squared`` is the part of a run that the
+    release spends; 0 for a release that is not of a run.
 
     Example:
         >>> from torchmetrics_fed import PrivacyLedger
@@ -101,12 +118,15 @@ class LedgerEntry:
     spec: str = ""
     client: str = ""
     queries: tuple[AnsweredQuery, ...] = field(default=(), compare=False, repr=False)
+    mu_squared: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.round, Integral) and not isinstance(self.round, bool):
             object.__setattr__(self, "round", str(int(self.round)))
         object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", _probability("delta", self.delta))
+        if self.mu_squared != 0:
+            object.__setattr__(self, "mu_squared", _positive("mu_squared", self.mu_squared))
         _check_name("data", self.data, "a name")
         _check_name("round", self.round, "an integer or a name")
         for name in ("mechanism", "time", "spec", "client"):
@@ -119,8 +139,8 @@ class LedgerEntry:
 
     @property
     def amounts(self) -> Amounts:
-        """Epsilon and delta."""
-        return self.epsilon, self.delta
+        """The price of the release."""
+        return Amounts(self.epsilon, self.delta, self.mu_squared)
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -206,53 +226,70 @@ class Budget:
         """Return the cost of releases with these amounts, by this composition."""
         if self.composition == "pld":
             return Spent(compose_pld(amounts, self.delta), self.delta)
-        epsilon, delta = add_up(amounts)
-        return Spent(float(epsilon), float(delta))
+        total = add_up(amounts)
+        if total.mu_squared == 0:
+            return Spent(float(total.epsilon), float(total.delta))
+        return Spent(total.epsilon_at(self.delta), self.delta)
 
     def left(self, amounts: Sequence[Amounts]) -> float:
         """Return the epsilon that is left after releases with these amounts."""
         if self.epsilon is None:
             return math.inf
+        total = add_up(amounts)
+        if self.composition == "addition" and total.mu_squared == 0:
+            return max(0.0, float(exact(self.epsilon) - total.epsilon))
+        return max(0.0, self.epsilon - self.spent(amounts).epsilon)
+
+    def fits(self, amounts: Sequence[Amounts]) -> bool:
+        """Return whether releases with these amounts are within the budget."""
+        if self.epsilon is None:
+            return True
         if self.composition == "pld":
-            return max(0.0, self.epsilon - self.spent(amounts).epsilon)
-        spent, _ = add_up(amounts)
-        return max(0.0, float(exact(self.epsilon) - spent))
+            return compose_pld(amounts, self.delta) <= self.epsilon
+        return add_up(amounts).is_within(self.epsilon, self.delta)
+
+    def releases_left(self, amounts: Sequence[Amounts], price: Amounts) -> int | None:
+        """Return how many more releases of one price fit; None without a limit.
+
+        From MOST_RELEASES_LEFT on, more may fit.
+        """
+        if self.epsilon is None:
+            return None
+        fitting = 0
+        beyond = 1
+        while beyond <= MOST_RELEASES_LEFT and self.fits([*amounts, *[price] * beyond]):
+            fitting = beyond
+            beyond *= 2
+        while beyond - fitting > 1:
+            middle = (fitting + beyond) // 2
+            if self.fits([*amounts, *[price] * middle]):
+                fitting = middle
+            else:
+                beyond = middle
+        return fitting
 
     def check(self, amounts: Sequence[Amounts], new: Amounts) -> None:
         """Raise unless a new release fits into the budget, after releases with these amounts."""
-        if self.epsilon is None:
-            return
-        if self.composition == "pld":
-            shortage = self._shortage_by_pld(amounts, new)
-        else:
-            shortage = self._shortage_by_addition(amounts, new)
-        if shortage is not None:
+        if not self.fits([*amounts, new]):
             raise BudgetExceededError(
-                f"Cannot charge the budget: this release needs {shortage} is left. Release no more "
-                "of this data, or build the ledger with a larger `budget` or `delta`, and "
-                "`change_budget=True` if it is a file."
+                f"Cannot charge the budget: this release needs {self._shortage(amounts, new)} is "
+                "left. Release no more of this data, or build the ledger with a larger `budget` or "
+                "`delta`, and `change_budget=True` if it is a file."
             )
 
-    def _shortage_by_pld(self, amounts: Sequence[Amounts], new: Amounts) -> str | None:
-        total = compose_pld([*amounts, new], self.delta)
-        if self.epsilon is None or total <= self.epsilon:
-            return None
-        epsilon, _ = new
-        return (
-            f"epsilon {epsilon} and makes it {total:.6g} of {self.epsilon} in all (at delta "
-            f"{self.delta}), {self.left(amounts):.6g} of {self.epsilon}"
-        )
-
-    def _shortage_by_addition(self, amounts: Sequence[Amounts], new: Amounts) -> str | None:
-        epsilon, delta = new
-        epsilons, deltas = add_up([*amounts, new])
-        if self.epsilon is not None and epsilons > exact(self.epsilon):
-            return f"epsilon {epsilon}, {self.left(amounts)} of {self.epsilon}"
-        if deltas > exact(self.delta):
-            _, spent = add_up(amounts)
-            delta_left = max(0.0, float(exact(self.delta) - spent))
-            return f"delta {delta}, {delta_left} of {self.delta}"
-        return None
+    def _shortage(self, amounts: Sequence[Amounts], new: Amounts) -> str:
+        """Return what a release needs, and what there is of it, in words."""
+        total = add_up([*amounts, new])
+        if self.composition == "pld" or total.mu_squared:
+            together = self.spent([*amounts, new]).epsilon
+            return (
+                f"epsilon {new.epsilon} and makes it {together:.6g} of {self.epsilon} in all (at "
+                f"delta {self.delta}), {self.left(amounts):.6g} of {self.epsilon}"
+            )
+        if self.epsilon is not None and total.epsilon > exact(self.epsilon):
+            return f"epsilon {new.epsilon}, {self.left(amounts)} of {self.epsilon}"
+        delta_left = max(0.0, float(exact(self.delta) - add_up(amounts).delta))
+        return f"delta {new.delta}, {delta_left} of {self.delta}"
 
 
 def exact(value: float) -> Fraction:
@@ -264,17 +301,49 @@ def exact(value: float) -> Fraction:
     return Fraction(repr(float(value)))
 
 
-def add_up(amounts: Iterable[Amounts]) -> tuple[Fraction, Fraction]:
-    """Return the sum of the epsilons and the sum of the deltas.
+class Total(NamedTuple):
+    """Sums of amounts, exactly. Releases of a run are in ``mu_squared``, not in ``epsilon``."""
+
+    epsilon: Fraction
+    delta: Fraction
+    mu_squared: Fraction
+
+    @property
+    def mu(self) -> float:
+        """The mu of all releases of runs together."""
+        return math.sqrt(self.mu_squared)
+
+    def is_within(self, epsilon: float, delta: float) -> bool:
+        """Return whether all releases together are (epsilon, delta)-private."""
+        epsilon_left = exact(epsilon) - self.epsilon
+        delta_left = exact(delta) - self.delta
+        if epsilon_left < 0 or delta_left < 0:
+            return False
+        return gaussian_delta(self.mu, float(epsilon_left)) <= delta_left
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the epsilon of all releases together at a delta."""
+        delta_left = float(exact(delta) - self.delta)
+        if delta_left < 0:
+            return math.inf
+        return float(self.epsilon) + gaussian_epsilon(self.mu, delta_left)
+
+
+def add_up(amounts: Iterable[Amounts]) -> Total:
+    """Return the sums of epsilons, of deltas and of squared mus.
 
     The sums hold for any mechanisms, even if amounts are chosen after seeing earlier results.
     """
     epsilons = Fraction(0)
     deltas = Fraction(0)
-    for (epsilon, delta), times in Counter(amounts).items():
-        epsilons += times * exact(epsilon)
-        deltas += times * exact(delta)
-    return epsilons, deltas
+    squares = Fraction(0)
+    for price, times in Counter(amounts).items():
+        if price.mu_squared:
+            squares += times * exact(price.mu_squared)
+        else:
+            epsilons += times * exact(price.epsilon)
+        deltas += times * exact(price.delta)
+    return Total(epsilons, deltas, squares)
 
 
 def compose_pld(amounts: Iterable[Amounts], delta: float) -> float:
@@ -287,28 +356,38 @@ def compose_pld(amounts: Iterable[Amounts], delta: float) -> float:
     loss is :math:`\pm\varepsilon` with odds :math:`e^\varepsilon`, and infinite with probability
     :math:`\delta`. Every :math:`(\varepsilon, \delta)` mechanism is a post-processing of it
     (Kairouz, Oh, Viswanath 2015), so nothing is assumed about the noise. Losses are rounded up.
+    Releases of runs count as one Gaussian mechanism with the sum of their squared mus.
 
     The releases may depend on earlier results, and so may the decision to stop. The amounts may
     not; addition allows even that.
     """
-    count = Counter(amounts)
-    epsilons, deltas = add_up(count.elements())
-    by_addition = math.inf
-    if deltas <= exact(delta):
-        by_addition = float(epsilons)
-    if not count or max(epsilon for epsilon, _ in count) > LARGEST_PLD_EPSILON:
+    prices = list(amounts)
+    total = add_up(prices)
+    by_addition = total.epsilon_at(delta)
+    count = Counter(price for price in prices if not price.mu_squared)
+    epsilons = [price.epsilon for price in count]
+    if not prices or max(epsilons, default=0.0) > LARGEST_PLD_EPSILON:
         return by_addition
     library = pld_library()
-    interval = max(FINEST_INTERVAL, float(epsilons) / MOST_LOSSES)
+    interval = max(FINEST_INTERVAL, float(total.epsilon) / MOST_LOSSES)
     losses = []
-    for (release_epsilon, release_delta), times in count.items():
-        parameters = library.common.DifferentialPrivacyParameters(release_epsilon, release_delta)
+    for price, times in count.items():
+        parameters = library.common.DifferentialPrivacyParameters(price.epsilon, price.delta)
         worst = library.privacy_loss_distribution.from_privacy_parameters(parameters, interval)
         losses.append(worst.self_compose(times))
+    if total.mu_squared:
+        gaussian = library.privacy_loss_distribution.from_gaussian_mechanism(
+            1 / total.mu, value_discretization_interval=interval
+        )
+        losses.append(gaussian)
     composed = losses[0]
     for loss in losses[1:]:
         composed = composed.compose(loss)
-    return min(by_addition, float(composed.get_epsilon_for_delta(delta)))
+    run_delta = sum((exact(price.delta) for price in prices if price.mu_squared), Fraction(0))
+    delta_left = float(exact(delta) - run_delta)
+    if delta_left < 0:
+        return by_addition
+    return min(by_addition, float(composed.get_epsilon_for_delta(delta_left)))
 
 
 def pld_library() -> Any:

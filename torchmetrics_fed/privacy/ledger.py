@@ -18,12 +18,13 @@ import math
 import os
 import sqlite3
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from fractions import Fraction
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from torchmetrics_fed.errors import (
     InputError,
@@ -34,6 +35,7 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.markup import html_table
 from torchmetrics_fed.privacy.budget import (
+    Amounts,
     AnsweredQuery,
     Budget,
     Composition,
@@ -47,6 +49,9 @@ from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.overview import overview
 from torchmetrics_fed.privacy.store import Records, Store
 
+if TYPE_CHECKING:
+    from torchmetrics_fed.privacy.settings import Privacy
+
 SMALLEST_STEP = Fraction(1, 10**12)
 """The unit of a settled epsilon, which is rounded up to it: far below any epsilon that matters, and
 short in print."""
@@ -54,6 +59,10 @@ short in print."""
 MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
 """The longest reservation, in seconds. A round takes hours: a reservation of more than a year would
 only block the budget."""
+
+
+WARN_AT_EPSILON = 10.0
+"""A ledger without a budget warns when it passes this epsilon, and at every doubling."""
 
 
 class PrivacyLedger:
@@ -84,7 +93,7 @@ class PrivacyLedger:
         >>> print(ledger.report())  # doctest: +ELLIPSIS
         Privacy ledger, in memory of one process
         Budget: epsilon 1 at delta 1e-06, composed by addition
-        Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2.
+        Spent: epsilon 0.8, delta 0, by 1 release. Left: epsilon 0.2, or 0 releases like the last.
         ...
         >>> ledger.spend("validation", round=2, epsilon=0.5)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -127,6 +136,7 @@ class PrivacyLedger:
         mechanism: str = "",
         *,
         exist_ok: bool = True,
+        mu_squared: float = 0.0,
     ) -> LedgerEntry:
         """Charge a release before its noise is drawn. The entry then outlives any crash.
 
@@ -141,8 +151,10 @@ class PrivacyLedger:
             mechanism: a remark for readers of the ledger. The first remark of a release stays.
             exist_ok: whether the same data, round and price may be there already. Pass False if the
                 draw might not be the first of its round, as in a resumed run.
+            mu_squared: the part of a run that the release spends; 0 if it is not of a run.
         """
-        entry = LedgerEntry(data, round, epsilon, delta, mechanism)  # type: ignore[arg-type]
+        name = cast(str, round)  # an integer becomes its digits
+        entry = LedgerEntry(data, name, epsilon, delta, mechanism, mu_squared=mu_squared)
         with self._transaction() as (tables, records):
             charged = records.entries.get(entry.key)
             if charged is not None and (charged.amounts != entry.amounts or not exist_ok):
@@ -254,8 +266,8 @@ class PrivacyLedger:
 
         Afterwards it is over: no further query of it is charged. Its delta stays whole. This holds
         for composition by addition alone, where amounts may depend on earlier results. Other
-        compositions need amounts that were fixed before, so there the whole stays charged, and
-        nothing happens. Without a charge nothing happens either.
+        compositions, and releases of a run, need amounts that were fixed before, so there the whole
+        stays charged, and nothing happens. Without a charge nothing happens either.
 
         Example:
             >>> ledger = PrivacyLedger(budget=1.0)
@@ -270,7 +282,7 @@ class PrivacyLedger:
             limit = records.limit(self._limit)
             if charged is None or not charged.queries or entry.key in records.settled:
                 return
-            if limit.composition != "addition":
+            if limit.composition != "addition" or charged.mu_squared:
                 return
             epsilon = _drawn_epsilon(charged)
             if epsilon < charged.epsilon:
@@ -331,6 +343,41 @@ class PrivacyLedger:
         """
         committed = self._read().committed(time.time())
         return self._limit.left(committed)
+
+    def evaluations_left(self, privacy: Privacy) -> int | None:
+        """Return how many more evaluations with a setting the budget allows.
+
+        None without a budget, or if a release costs nothing. The delta of a release includes its
+        samplers' distance from their laws, which is left out here: it is below 1e-20.
+
+        Args:
+            privacy: the setting of the evaluations.
+
+        Example:
+            >>> from torchmetrics_fed import CentralDP
+            >>> ledger = PrivacyLedger(budget=3.0)
+            >>> ledger.evaluations_left(CentralDP(epsilon=0.5))
+            6
+        """
+        if not privacy.charges:
+            return None
+        committed = self._read().committed(time.time())
+        return self._limit.releases_left(committed, _price(privacy))
+
+    def forecast(self, privacy: Privacy, evaluations: int) -> Spent:
+        """Return the cost of all entries, and of a number of further evaluations with a setting.
+
+        Nothing is charged.
+
+        Example:
+            >>> from torchmetrics_fed import CentralDP
+            >>> PrivacyLedger(budget=3.0).forecast(CentralDP(epsilon=1.0), 40).epsilon
+            40.0
+        """
+        if not privacy.charges:
+            return self.spent()
+        committed = self._read().committed(time.time())
+        return self._limit.spent(committed + [_price(privacy)] * evaluations)
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -467,10 +514,35 @@ class PrivacyLedger:
         """Return the charged entry of the same data, round and spec; charge it if there is none."""
         if entry.key not in records.entries:
             committed = records.committed(time.time(), besides=entry.key)
-            records.limit(self._limit).check(committed, entry.amounts)
+            limit = records.limit(self._limit)
+            limit.check(committed, entry.amounts)
+            if limit.epsilon is None:
+                _warn_unlimited(committed, entry.amounts)
             charged = replace(entry, time=entry.time or _now())
             records.append(tables, {"entry": charged.fields})
         return records.entries[entry.key]
+
+
+def _price(privacy: Privacy) -> Amounts:
+    """Return the price of a release, but for its samplers' distance from their laws."""
+    delta = privacy.charged_delta(cells=0, queries=0)
+    return Amounts(privacy.release_epsilon, delta, privacy.mu_squared)
+
+
+def _warn_unlimited(before: list[Amounts], new: Amounts) -> None:
+    """Warn if a release without a budget passes WARN_AT_EPSILON, or a doubling of it."""
+    spent = Budget().spent(before).epsilon
+    total = Budget().spent([*before, new]).epsilon
+    threshold = WARN_AT_EPSILON
+    while threshold <= spent:
+        threshold *= 2
+    if total >= threshold:
+        warnings.warn(
+            f"The releases of this ledger come to epsilon {total:.4g} by now, and no budget limits "
+            "them. Pass `ledger=PrivacyLedger(budget=..., path=...)`, or for many evaluations a "
+            "setting made by `for_run`.",
+            stacklevel=2,
+        )
 
 
 def _is_in_force(budget: Budget, records: Records) -> bool:

@@ -18,12 +18,12 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ive
+from scipy.special import ive, ndtri
 
 from torchmetrics_fed.errors import InputError, check_int
 from torchmetrics_fed.privacy import samplers
 from torchmetrics_fed.privacy.law import Law
-from torchmetrics_fed.privacy.loss import delta_bound
+from torchmetrics_fed.privacy.loss import TAIL, LogMass, delta_bound
 from torchmetrics_fed.privacy.sensitivity import Sensitivity
 from torchmetrics_fed.typing import Floats
 
@@ -46,6 +46,13 @@ charged, as a part of epsilon."""
 MOST_SAMPLING_ERROR = 2.0**-20
 """The largest delta for imperfect samplers that is charged. It grows as e^epsilon; beyond this
 value, charging it would say nothing."""
+
+MU_MARGIN = 1e-6
+"""Relative margin of mu, for the rounding of the masses and of their normal scores."""
+
+TABLE_MARGIN = 30.0
+"""How far a table of masses goes on beyond TAIL, in units of log-probability: a sum of masses down
+to TAIL then misses less than one part in e^30."""
 
 LARGEST_EXPONENT = 700.0
 """Exponents are cut to this value, so that exp does not overflow in float64."""
@@ -214,6 +221,89 @@ def _gaussian_log_mass(variance: float, log_norm: float, x: NDArray[np.int64]) -
     return np.asarray(-(x**2) / (2 * variance) - log_norm)
 
 
+def discrete_gaussian_mu(sigma2: Number) -> float:
+    """Return the mu of one discrete Gaussian for a cell that moves by 1."""
+    variance = float(_positive("sigma2", sigma2))
+    deviation = math.sqrt(variance)
+    support = np.arange(-int(9 * deviation) - 9, int(9 * deviation) + 10)
+    log_norm = math.log(np.exp(-(support**2) / (2 * variance)).sum())
+    return _unit_mu(partial(_gaussian_log_mass, variance, log_norm), deviation)
+
+
+def skellam_mu(mean: Number) -> float:
+    """Return the mu of Skellam noise for a cell that moves by 1."""
+    variance = float(2 * _positive("mean", mean))
+    return _unit_mu(partial(_skellam_log_mass, variance), math.sqrt(variance))
+
+
+def _unit_mu(log_mass: LogMass, deviation: float) -> float:
+    r"""Return the smallest mu with which noise on one cell hides a change of 1, mu-GDP.
+
+    The best tests between the noise X and X + 1 are thresholds k, because the law is log-concave.
+    Their errors are :math:`1 - F(k)` and :math:`F(k - 1)`, with :math:`F(k) = \Pr[X < k]`, and
+    :math:`N(0, 1)` against :math:`N(\mu, 1)` is no harder to tell apart at any of them if
+
+    .. math:: \mu = \sup_k\, z(k) - z(k - 1), \qquad z(k) = \Phi^{-1}(F(k)).
+
+    Between two thresholds both trade-off functions are convex, and that of X is a straight line, so
+    it stays above. A change by s is then :math:`s \mu`-GDP (group privacy), and cells that move by
+    :math:`s_1, s_2, \dots` are :math:`\mu \sqrt{\sum_i s_i^2}`-GDP: only the L2 norm counts.
+
+    Outputs whose probability is below TAIL count as lost: the delta of a run has room for them.
+    """
+    reach = int(12 * deviation) + 32
+    while log_mass(np.array([reach]))[0] > math.log(TAIL) - TABLE_MARGIN:
+        reach += reach // 4
+    mass = np.exp(log_mass(np.arange(1, reach + 1)))
+    upper = np.cumsum(mass[::-1])[::-1]
+    score = -ndtri(upper[upper > TAIL])
+    # F is symmetric: z(0) = -z(1), so the step at the centre is twice z(1).
+    steps = np.append(np.diff(score), 2 * score[0])
+    return float(steps.max()) * (1 + MU_MARGIN)
+
+
+@lru_cache(maxsize=64)
+def run_noise(
+    mechanism: Mechanism, mu_squared: float, sensitivity: Sensitivity, shares: int, cells: int
+) -> Noise:
+    """Return the noise of a query in a run of evaluations: with it, the query is mu-GDP.
+
+    Args:
+        mechanism: ``"skellam"``, or ``"discrete_gaussian"`` for one share: the sum of several
+            discrete Gaussian shares is none.
+        mu_squared: the square of mu, the part of the run that the query may spend.
+        sensitivity: the change that the noise hides.
+        shares: the number of honest shares in the sum.
+        cells: the number of cells of a share.
+    """
+    if mechanism == "discrete_gaussian" and shares > 1:
+        raise InputError(
+            'Expected mechanism="skellam" for a run with noise of several clients but got '
+            f'"discrete_gaussian" of {shares} shares, whose sum is no discrete Gaussian. Leave '
+            "`mechanism` out."
+        )
+    if sampling_error(0.0, shares, cells) > MOST_SAMPLING_ERROR:
+        raise InputError(
+            f"Expected fewer than {shares} shares of {cells} cells for exact samplers. Use fewer "
+            "clients or leaves."
+        )
+    most_mu = math.sqrt(mu_squared / sensitivity.l2_squared)
+    variance_guess = most_mu**-2
+    if variance_guess > MOST_VARIANCE:
+        raise InputError(
+            f"Expected noise of a variance up to {MOST_VARIANCE:.0e} but got "
+            f"{variance_guess:.3g}: the budget is too small for the number of evaluations. Raise "
+            "`epsilon`, or plan fewer `evaluations`."
+        )
+    if mechanism == "skellam":
+        parameter = _smallest_private(skellam_mu, most_mu, variance_guess / 2)
+        variance = float(2 * parameter)
+    else:
+        parameter = _smallest_private(discrete_gaussian_mu, most_mu, variance_guess)
+        variance = float(parameter)
+    return Noise(variance, Law(mechanism, parameter, sensitivity.shifts, shares))
+
+
 def discrete_gaussian_gap(sigma2: Number, shares: int, cells: int) -> float:
     r"""Return what summing n discrete Gaussians of parameter ``sigma2 / n`` adds to epsilon.
 
@@ -241,26 +331,24 @@ def discrete_gaussian_gap(sigma2: Number, shares: int, cells: int) -> float:
     return float(cells * 10 * np.exp(-2 * math.pi**2 * sigma2_of_share * k / (k + 1)).sum())
 
 
-def _smallest_private(
-    delta_of: Callable[[Fraction], float], delta: float, guess: float
-) -> Fraction:
-    """Return the smallest parameter on the grid whose delta is small enough, by bisection.
+def _smallest_private(loss_of: Callable[[Fraction], float], most: float, guess: float) -> Fraction:
+    """Return the smallest parameter on the grid whose loss is small enough, by bisection.
 
     Args:
-        delta_of: returns the delta of a parameter; it falls as the parameter grows.
-        delta: the largest delta that is allowed.
+        loss_of: returns the loss of a parameter; it falls as the parameter grows.
+        most: the largest loss that is allowed.
         guess: roughly the result.
     """
     high = math.floor(math.log2(guess) - 1) * OCTAVE
-    while not delta_of(_grid_value(high)) <= delta:
+    while not loss_of(_grid_value(high)) <= most:
         high += OCTAVE
     low = high - OCTAVE
-    while delta_of(_grid_value(low)) <= delta:
+    while loss_of(_grid_value(low)) <= most:
         high = low
         low -= OCTAVE
     while high - low > 1:
         middle = (low + high) // 2
-        if delta_of(_grid_value(middle)) <= delta:
+        if loss_of(_grid_value(middle)) <= most:
             high = middle
         else:
             low = middle

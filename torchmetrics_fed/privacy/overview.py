@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import accumulate
 
-from torchmetrics_fed.privacy.budget import Budget, LedgerEntry, Reservation, exact
+from torchmetrics_fed.privacy.budget import (
+    MOST_RELEASES_LEFT,
+    Amounts,
+    Budget,
+    LedgerEntry,
+    Reservation,
+    exact,
+)
 from torchmetrics_fed.privacy.law import Law
 
 LONGEST_PATH = 200
@@ -77,11 +84,28 @@ def _spent_line(
     spent = [entry.amounts for entry in entries]
     reserved = [reservation.entry.amounts for reservation in reservations]
     epsilon, delta = budget.spent(spent)
-    releases = "1 release" if len(entries) == 1 else f"{len(entries)} releases"
+    releases = _counted(len(entries))
     line = f"Spent: epsilon {epsilon:.6g}, delta {delta:.3g}, by {releases}."
     if budget.epsilon is not None:
-        line += f" Left: epsilon {budget.left(spent + reserved):.6g}."
+        line += f" Left: epsilon {budget.left(spent + reserved):.6g}"
+        if entries:
+            price = entries[-1].amounts
+            line += f", or {_releases_left(budget, spent + reserved, price)} like the last"
+        line += "."
     return line
+
+
+def _releases_left(budget: Budget, amounts: Sequence[Amounts], price: Amounts) -> str:
+    """Return in words how many more releases of one price fit into a budget."""
+    releases = budget.releases_left(amounts, price) or 0
+    words = _counted(releases)
+    if releases >= MOST_RELEASES_LEFT:
+        words = f"at least {words}"
+    return words
+
+
+def _counted(releases: int) -> str:
+    return "1 release" if releases == 1 else f"{releases} releases"
 
 
 def _reservation_lines(reservations: Sequence[Reservation]) -> list[str]:

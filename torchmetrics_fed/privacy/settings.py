@@ -14,6 +14,9 @@ Invariants:
   ``hides_shares``). No code asks whether a setting is missing, or which class it has; therefore a
   setting has no truth value.
 - All parties of a release agree on the :attr:`~Privacy.fields` of its setting.
+- With ``evaluations``, epsilon and delta are those of a whole run of that many releases, and a
+  release costs its part of the run: a part of the squared mu of
+  :mod:`~torchmetrics_fed.privacy.gaussian`. Otherwise they are those of one release.
 """
 
 from __future__ import annotations
@@ -25,14 +28,19 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
+from typing_extensions import Self
+
 from torchmetrics_fed.errors import InputError, check_choice, check_int
+from torchmetrics_fed.privacy.gaussian import gaussian_epsilon, gaussian_mu
 from torchmetrics_fed.privacy.noise import (
     NO_NOISE,
     Mechanism,
     Noise,
     calibrated_noise,
+    run_noise,
     sampling_error,
 )
 from torchmetrics_fed.privacy.sensitivity import Neighbours, Sensitivity
@@ -45,6 +53,18 @@ WARN_ABOVE_EPSILON = 20
 
 MECHANISMS_WITH_DELTA = ("skellam", "discrete_gaussian")
 """The laws of noise that need a delta above 0."""
+
+RUN_DELTA = 1e-6
+"""The delta of a run if none is given: that of a ledger's budget."""
+
+NOISE_PART = 0.98
+"""Part of a run's delta that its noise spends. The rest is for samplers, tails and rounding."""
+
+RELEASE_PART = 0.01
+"""Part of a run's delta that all its releases are charged beside their noise."""
+
+PRICE_DIGITS = 9
+"""Digits of the price of a release in a run: machines whose last digits differ agree on it."""
 
 _is_reading: ContextVar[bool] = ContextVar("is_reading", default=False)
 """Whether a setting is being read from bytes. A caller who chooses a setting is warned; a caller
@@ -61,9 +81,12 @@ class Privacy(ABC):
     """
 
     epsilon: float
-    """The privacy loss of one release, at most, whatever is computed from it."""
+    """The privacy loss of one release, at most, whatever is computed from it; with ``evaluations``
+    that of all of them together."""
     delta: float
     """The probability with which the loss may be more."""
+    evaluations: int | None = None
+    """The number of releases that epsilon and delta are for; None for one release each."""
     mechanism: str
     """The law of the noise."""
     neighbours: Neighbours
@@ -124,6 +147,24 @@ class Privacy(ABC):
             cells: the number of cells of a share.
             queries: the largest number of queries of the release.
         """
+
+    @property
+    def release_epsilon(self) -> float:
+        """The epsilon that one release costs by itself."""
+        return self.epsilon
+
+    @property
+    def mu_squared(self) -> float:
+        """The square of mu that one release of a run costs; 0 where epsilons are added."""
+        return 0.0
+
+    def precision_of(self, fraction: float) -> float:
+        """Return one over the noise's standard deviation, relative to that of a whole release.
+
+        Args:
+            fraction: the fraction of the release that a query spends.
+        """
+        return fraction
 
     def noise_times(self, shares: int) -> float:
         """Return the variance of a sum of shares, in units of what epsilon asks for."""
@@ -209,6 +250,8 @@ class DifferentialPrivacy(Privacy):
         enforced: whether the ``update`` of every client must be given ``persons``, so that no more
             examples of one person are counted. All parties agree on it, and readers of a release
             can rely on it.
+        evaluations: the number of releases that epsilon and delta are for, all together. See
+            :meth:`for_run`.
 
     Example:
         >>> from torchmetrics_fed import LocalDP
@@ -223,12 +266,56 @@ class DifferentialPrivacy(Privacy):
     neighbours: Neighbours = field(default="add_remove", kw_only=True)
     examples_per_person: int = field(default=1, kw_only=True)
     enforced: bool = field(default=False, kw_only=True)
+    evaluations: int | None = field(default=None, kw_only=True)
 
     noise_drawn_by: ClassVar[NoiseDrawnBy] = "clients"
 
+    @classmethod
+    def for_run(
+        cls,
+        epsilon: float,
+        *,
+        evaluations: int,
+        delta: float = RUN_DELTA,
+        mechanism: Mechanism = "skellam",
+        **options: Any,
+    ) -> Self:
+        """Return the setting of a run: all its evaluations together are (epsilon, delta)-private.
+
+        Each release has the noise that composes to the whole run, which is far less than epsilon /
+        evaluations asks for. The runs of a training loop have many evaluations; from about 5 on,
+        this setting has less noise than one that adds epsilons.
+
+        Args:
+            epsilon: the privacy loss of all evaluations together, at most.
+            evaluations: the largest number of evaluations. A ledger with the budget epsilon, at
+                this delta, allows that many.
+            delta: the probability with which the loss may be more.
+            mechanism: ``"skellam"``, or ``"discrete_gaussian"`` where one party draws.
+            options: the other arguments of the setting.
+
+        Example:
+            >>> from torchmetrics_fed import CentralDP, PrivacyLedger
+            >>> privacy = CentralDP.for_run(epsilon=3.0, evaluations=50)
+            >>> PrivacyLedger(budget=3.0).evaluations_left(privacy)
+            50
+        """
+        return cls(epsilon, evaluations=evaluations, delta=delta, mechanism=mechanism, **options)
+
     def __post_init__(self) -> None:
         self._check_arguments()
+        self._check_evaluations()
         self._warn()
+
+    def _check_evaluations(self) -> None:
+        if self.evaluations is None:
+            return
+        check_int("evaluations", self.evaluations, 1)
+        if self.mechanism not in MECHANISMS_WITH_DELTA:
+            raise InputError(
+                f"Expected argument `mechanism` to be one of {MECHANISMS_WITH_DELTA} for a run but "
+                f"got {self.mechanism!r}. Use `for_run`."
+            )
 
     def _check_arguments(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
@@ -279,11 +366,48 @@ class DifferentialPrivacy(Privacy):
     @property
     def fields(self) -> dict[str, Any]:
         arguments = asdict(self)
+        if self.evaluations is None:
+            del arguments["evaluations"]
         for name in ("epsilon", "delta"):
             arguments[name] = float(arguments[name]).hex()
         return {"kind": type(self).__name__, **arguments}
 
+    @cached_property
+    def mu_squared(self) -> float:
+        if self.evaluations is None:
+            return 0.0
+        mu = gaussian_mu(self.epsilon, NOISE_PART * self.delta)
+        return _rounded(mu**2 / self.evaluations, up=False)
+
+    @cached_property
+    def release_epsilon(self) -> float:
+        if self.evaluations is None:
+            return self.epsilon
+        # half of the release's delta is for the noise, half for what the noise leaves out
+        noise_delta = self._release_delta / 2
+        return _rounded(gaussian_epsilon(math.sqrt(self.mu_squared), noise_delta), up=True)
+
+    @property
+    def _release_delta(self) -> float:
+        """The delta that a release is charged, without that of the samplers."""
+        if self.evaluations is None:
+            return self.delta
+        return RELEASE_PART * self.delta / self.evaluations
+
+    def precision_of(self, fraction: float) -> float:
+        if self.evaluations is None:
+            return fraction
+        return math.sqrt(fraction)  # squares of mu are added
+
     def noise(self, sensitivity: Sensitivity, *, cells: int, fraction: float = 1.0) -> Noise:
+        if self.evaluations is not None:
+            return run_noise(
+                self.mechanism,
+                mu_squared=self.mu_squared * fraction,
+                sensitivity=sensitivity,
+                shares=self.calibrated_for,
+                cells=cells,
+            )
         return calibrated_noise(
             self.mechanism,
             epsilon=Fraction(self.epsilon) * Fraction(fraction),
@@ -295,7 +419,7 @@ class DifferentialPrivacy(Privacy):
 
     def charged_delta(self, *, cells: int, queries: int) -> float:
         error_of_query = sampling_error(self.epsilon, self.calibrated_for, cells)
-        return self.delta + queries * error_of_query
+        return self._release_delta + queries * error_of_query
 
     @property
     def unit(self) -> str:
@@ -310,6 +434,8 @@ class DifferentialPrivacy(Privacy):
         loss = f"epsilon={self.epsilon:g}"
         if self.delta:
             loss += f", delta={self.delta:g}"
+        if self.evaluations is not None:
+            loss += f" in {self.evaluations} evaluations"
         return f"{type(self).__name__}({loss} for {self.unit}; holds against {self.holds_against})"
 
 
@@ -415,6 +541,14 @@ _SETTINGS: dict[str, type[DifferentialPrivacy]] = {
     "LocalDP": LocalDP,
     "CentralDP": CentralDP,
 }
+
+
+def _rounded(value: float, *, up: bool) -> float:
+    """Return a positive number with PRICE_DIGITS digits, no lower if ``up``, else no higher."""
+    step = 10.0 ** (math.floor(math.log10(value)) + 1 - PRICE_DIGITS)
+    steps = value / step
+    whole = math.ceil(steps) if up else math.floor(steps)
+    return float(f"{whole * step:.{PRICE_DIGITS}g}")
 
 
 def _check_bool(name: str, value: object) -> None:

@@ -274,7 +274,7 @@ class Spec:
     @property
     def epsilon(self) -> float:
         """The epsilon that a release costs."""
-        return self.privacy.epsilon
+        return self.privacy.release_epsilon
 
     @property
     def clients_needed(self) -> int:

@@ -180,7 +180,8 @@ class Sum(QueryCells):
         """
         cell_epsilon = 2 * math.asinh(math.sqrt(0.5 / self.noise_variance))
         weight_of_positive = sum(max(level.positives) for level in self.query.weights)
-        return cell_epsilon * weight_of_positive / self.query.fraction
+        precision = self.spec.privacy.precision_of(self.query.fraction)
+        return cell_epsilon * weight_of_positive / precision
 
     @property
     def digest(self) -> bytes:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from torchmetrics_fed.errors import ReleaseError
-from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.privacy import Privacy, PrivacyLedger
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import Release, no_release
 from torchmetrics_fed.version import VERSION
@@ -107,6 +107,7 @@ def _fields(release: Release, ledger: PrivacyLedger | None) -> dict[str, Any]:
         "delta": None,
         **dict.fromkeys(_PRIVACY_FIELDS),
         "bound_enforced": None,
+        "run": None,
         "groups": list(spec.groups),
         "prior": _prior(release),
         **_flags(release),
@@ -117,10 +118,23 @@ def _fields(release: Release, ledger: PrivacyLedger | None) -> dict[str, Any]:
         fields["delta"] = spec.delta
         for name in _PRIVACY_FIELDS:
             fields[name] = getattr(spec.privacy, name, None)
+        fields["epsilon"] = spec.epsilon
         fields["bound_enforced"] = spec.privacy.enforced
+        fields["run"] = _run(spec.privacy)
         if ledger is not None:
             fields["ledger"] = _ledger_fields(release, ledger)
     return fields
+
+
+def _run(privacy: Privacy) -> dict[str, Any] | None:
+    """Return the number of evaluations that share one epsilon, and their cost together."""
+    if privacy.evaluations is None:
+        return None
+    return {
+        "evaluations": privacy.evaluations,
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+    }
 
 
 def _tags(fields: Mapping[str, Any], hides_shares: bool) -> set[str]:
@@ -144,7 +158,7 @@ def _tags(fields: Mapping[str, Any], hides_shares: bool) -> set[str]:
         tags.add("no-entry")
     if fields["sha256"]:
         tags.add("file")
-    for name in ("round", "groups", "partial", "rows_skipped"):
+    for name in ("round", "groups", "run", "partial", "rows_skipped"):
         if fields[name]:
             tags.add(name)
     return tags

@@ -90,6 +90,8 @@ def provenance(privacy: Privacy, confidence: float | None = None) -> str:
         words = f"epsilon = {privacy.epsilon:g}"
     if privacy.delta:
         words += f", delta = {privacy.delta:g}"
+    if privacy.evaluations is not None:
+        words += f" in {privacy.evaluations} evaluations"
     if confidence is not None:
         words += f", {100 * confidence:g}% band of the population"
     return words

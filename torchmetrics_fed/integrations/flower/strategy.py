@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from torchmetrics import MetricCollection
 
@@ -30,7 +31,9 @@ from torchmetrics_fed.exchange.stages import (
     release_stages,
 )
 from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET, RECORD
+from torchmetrics_fed.integrations.flower.run import planned_remark, trends
 from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
+from torchmetrics_fed.metrics.history import History
 from torchmetrics_fed.release import Release, Share, Spec
 from torchmetrics_fed.report.scalars import release_scalars
 
@@ -160,6 +163,9 @@ class FederatedEvaluationMixin(_Strategy):
         threshold: the number of clients that must stay to the end of an aggregation; more than two
             thirds if not given. Fewer survive more dropouts, and leave less of a margin against
             clients that work with the server.
+        trend: whether every number is also logged as ``federated-auroc-trend``, smoothed over the
+            rounds so far, which costs no privacy. ``history.trend("federated-auroc")`` has all
+            rounds, with intervals.
 
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
@@ -177,6 +183,7 @@ class FederatedEvaluationMixin(_Strategy):
         stage_timeout: float = 60.0,
         verification_keys: Mapping[str, bytes] | None = None,
         threshold: int | None = None,
+        trend: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -195,7 +202,24 @@ class FederatedEvaluationMixin(_Strategy):
         self.partial_releases: dict[int, Release] = {}
         """By server round, the partial release of every round that was broken off after its first
         query: coarse, and marked as partial."""
+        self.trend = trend
+        self.history = History()
+        """The logged values of all rounds so far."""
         self._round: _Round | None = None
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Result:
+        """Run the rounds as the strategy does, after a look at what they would spend."""
+        remark = planned_remark(self.terms, num_rounds)
+        if remark:
+            _log.warning("torchmetrics-fed: %s", remark)
+        return super().start(grid, initial_arrays, num_rounds, *args, **kwargs)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -237,7 +261,10 @@ class FederatedEvaluationMixin(_Strategy):
             release = self._round.end(replies)
             if metrics is None:
                 metrics = MetricRecord()
-            metrics.update(_scalars(release))
+            scalars = _scalars(release)
+            metrics.update(scalars)
+            if self.trend:
+                metrics.update(trends(self.history, release, scalars))
             self.releases[server_round] = release
             self._round = None
         except FederatedMetricError as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import lightning
 from torch import Tensor
 
-from torchmetrics_fed.errors import InputError
+from torchmetrics_fed.errors import BudgetExceededError, InputError, check_choice
 from torchmetrics_fed.functional import Interval
 from torchmetrics_fed.integrations.lightning.figures import Drawing, log_drawing
 from torchmetrics_fed.integrations.lightning.loaders import Group, check_data, held_metrics
@@ -18,7 +19,12 @@ from torchmetrics_fed.integrations.lightning.names import (
     loader_suffix,
     scalar_names,
 )
+from torchmetrics_fed.integrations.lightning.spending import check_spending
 from torchmetrics_fed.metrics import CountsMetric, FederatedMetric
+from torchmetrics_fed.metrics.history import History
+
+BudgetEnd = Literal["raise", "skip"]
+"""What a training does whose privacy budget ends."""
 
 
 class FederatedEvaluation(lightning.Callback):
@@ -42,6 +48,13 @@ class FederatedEvaluation(lightning.Callback):
         federated: for a client of a federated trainer, where the server makes the curve: nothing
             is computed here, and the metric keeps the last evaluation's data until its share is
             sent.
+        budget_end: what happens to a training whose privacy budget ends: ``"raise"`` ends it with
+            an error, ``"skip"`` ends its evaluations with a warning and goes on training. Nothing
+            more is released in both cases. Whether the budget lasts is checked before the first
+            training step.
+        trend: whether every number is also logged as ``val_auroc_trend``, smoothed over the
+            evaluations so far (:func:`~torchmetrics_fed.functional.trend`), which costs no
+            privacy. ``history.trend("val_auroc")`` has all evaluations, with intervals.
 
     Example:
         >>> FederatedEvaluation("metrics").prefix
@@ -56,22 +69,33 @@ class FederatedEvaluation(lightning.Callback):
         *,
         figures: bool = True,
         federated: bool = False,
+        budget_end: BudgetEnd = "raise",
+        trend: bool = False,
     ) -> None:
+        check_choice("budget_end", budget_end, get_args(BudgetEnd))
         self.attribute = attribute
         self.prefix = prefix
         self.test_prefix = test_prefix
         self.figures = figures
         self.federated = federated
+        self.budget_end = budget_end
+        self.trend = trend
         self.curves: dict[str, Any] = {}
         """The curves of the last evaluation, by metric name."""
+        self.history = History()
+        """The logged values of all evaluations so far."""
         self._drawings: list[Drawing] = []
 
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Make the checks of validation before the first training step."""
-        if trainer.enable_validation:
-            self._check(trainer, pl_module)
+        """Make the checks of validation, and of its budget, before the first training step."""
+        if not trainer.enable_validation:
+            return
+        self._check(trainer, pl_module)
+        if self.prefix is not None and not self.federated:
+            place = f"`{type(pl_module).__name__}.{self.attribute}`"
+            check_spending(trainer, place, held_metrics(pl_module, self.attribute))
 
     def on_validation_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
@@ -90,19 +114,17 @@ class FederatedEvaluation(lightning.Callback):
         groups = held_metrics(pl_module, self.attribute)
         self._check_updated(trainer, pl_module, groups)
         self.curves = {}
-        for number, group in enumerate(groups):
-            suffix = loader_suffix(number, groups)
-            logged_names = scalar_names(group)
-            for name, metric in group.items():
-                result = metric.compute()
-                self.curves[name + suffix] = result
-                intervals = _shown_intervals(name, metric)
-                for scalar, value in _scalars(name, result).items():
-                    key = prefix + logged_names[name].get(scalar, f"{name}_{scalar}")
-                    _log_scalar(pl_module, key, suffix, value)
-                    if scalar in intervals:
-                        _log_scalar(pl_module, f"{key}_low", suffix, intervals[scalar].low)
-                        _log_scalar(pl_module, f"{key}_high", suffix, intervals[scalar].high)
+        try:
+            self._compute(groups)
+        except BudgetExceededError as error:
+            if self.budget_end == "raise":
+                raise
+            warnings.warn(
+                f"No evaluation of this epoch, and the training goes on. {error}", stacklevel=2
+            )
+            self.curves = {}
+            return
+        self._log(pl_module, prefix, groups)
         if self.figures and trainer.loggers:
             self._drawings = self._collect_drawings(prefix, groups)
 
@@ -121,6 +143,30 @@ class FederatedEvaluation(lightning.Callback):
         if not self.federated or trainer.sanity_checking:
             self._reset(trainer, pl_module)
 
+    def on_save_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        """Keep the values so far, so that a resumed run goes on with its trend."""
+        if self.trend:
+            checkpoint[self._checkpoint_key] = self.history.state
+
+    def on_load_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        """Take over the values of a checkpoint."""
+        if self._checkpoint_key in checkpoint:
+            self.history = History.from_state(checkpoint[self._checkpoint_key])
+
+    @property
+    def _checkpoint_key(self) -> str:
+        return f"torchmetrics_fed history of {self.attribute!r}, {self.prefix!r}"
+
     on_test_start = on_validation_start
     on_test_epoch_end = on_validation_epoch_end
     on_test_end = on_validation_end
@@ -130,6 +176,30 @@ class FederatedEvaluation(lightning.Callback):
         if trainer.testing:
             return self.test_prefix
         return self.prefix
+
+    def _compute(self, groups: Sequence[Group]) -> None:
+        """Release the metrics, and keep their results."""
+        for number, group in enumerate(groups):
+            suffix = loader_suffix(number, groups)
+            for name, metric in group.items():
+                self.curves[name + suffix] = metric.compute()
+
+    def _log(self, module: lightning.LightningModule, prefix: str, groups: Sequence[Group]) -> None:
+        """Log the scalars of all results, and their trends."""
+        for number, group in enumerate(groups):
+            suffix = loader_suffix(number, groups)
+            logged_names = scalar_names(group)
+            for name, metric in group.items():
+                intervals = _shown_intervals(name, metric)
+                for scalar, value in _scalars(name, self.curves[name + suffix]).items():
+                    key = prefix + logged_names[name].get(scalar, f"{name}_{scalar}")
+                    _log_scalar(module, key, suffix, value)
+                    if scalar in intervals:
+                        _log_scalar(module, f"{key}_low", suffix, intervals[scalar].low)
+                        _log_scalar(module, f"{key}_high", suffix, intervals[scalar].high)
+                    if self.trend:
+                        trend = self.history.add(key + suffix, scalar, value, metric)
+                        _log_scalar(module, f"{key}_trend", suffix, trend.value[-1])
 
     def _collect_drawings(self, prefix: str, groups: Sequence[Group]) -> list[Drawing]:
         """Return the curves to draw. Runs on all ranks: exact counts are summed over them."""
