@@ -1,6 +1,6 @@
 """Laws of scores whose population is known, for the coverage of intervals.
 
-A star marks laws that no constant of the intervals was chosen on.
+A star marks laws that were added last. All of them were in view when constants were chosen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tuned constants of plausible counts, in one place.
 
 Every constant here was chosen by measurement, on the cells of ``python -m benchmarks.bands
---population`` without a star. The cells with a star measure what was chosen on the others.
+--population``. None of these cells is an independent check of the choice.
 """
 
 SPREAD = 1.03
