@@ -223,6 +223,16 @@ def test_many_evaluations_need_less_noise_than_added_epsilons() -> None:
     assert math.sqrt(composed) == pytest.approx(10.94, abs=0.03)
 
 
+@pytest.mark.parametrize(("epsilon", "fewest"), [(1.0, 10), (3.0, 12), (8.0, 15)])
+def test_few_evaluations_are_better_added(epsilon: float, fewest: int) -> None:
+    one_cell = equal_shifts(1)
+    for evaluations in (fewest - 2, fewest):
+        added = CentralDP(epsilon / evaluations).noise(one_cell, cells=CELLS).variance
+        run = CentralDP.for_run(epsilon, evaluations=evaluations)
+        composed = run.noise(one_cell, cells=CELLS).variance
+        assert (composed < added) == (evaluations >= fewest)
+
+
 def test_only_the_l2_norm_counts() -> None:
     flat = run_noise("skellam", 0.01, equal_shifts(9), shares=1, cells=CELLS)
     tall = run_noise("skellam", 0.01, equal_shifts(1, shift=3), shares=1, cells=CELLS)
