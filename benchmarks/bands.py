@@ -103,6 +103,15 @@ LEAST_TIE = 2e-3
 LEAST_DEVIATION = 1e-9
 """Least standard deviation of an estimate that a width is divided by."""
 
+TEN_CLASSES = "mean of ten classes, 10,000"
+"""The name of the row of several classes."""
+
+CLASSES_EXAMPLES = 10_000
+"""Examples of ten classes."""
+
+CLASSES_TRUE_EXAMPLES = 1_000_000
+"""Examples that stand for the population of ten classes."""
+
 RATES = np.unique(
     np.concatenate([np.linspace(0.0, 1.0, 201)[1:-1], expit(np.linspace(-9.0, 9.0, 181))])
 )
@@ -443,6 +452,40 @@ def _summary(measured: list[Measured], confidence: float) -> str:
     return f"{coverage:.3f} ({width / max(need, LEAST_DEVIATION):.2f})"
 
 
+def ten_classes(generator: torch.Generator, examples: int) -> Points:
+    """Return softmax scores and the classes of examples."""
+    target = torch.randint(0, 10, (examples,), generator=generator)
+    logits = torch.randn(examples, 10, generator=generator)
+    logits[torch.arange(examples), target] += 2
+    return logits.softmax(1), target
+
+
+def ten_classes_row(runs: int, confidence: float, *, exact: bool) -> list[str]:
+    """Return coverage and width over need of the mean areas of ten classes, epsilon 1."""
+    generator = torch.Generator().manual_seed(13)
+    privacy = None
+    if not exact:
+        privacy = CentralDP(1.0)
+    population = FederatedROC("multiclass", num_classes=10)
+    population.update(*ten_classes(generator, CLASSES_TRUE_EXAMPLES))
+    functions: tuple[Callable[..., torch.Tensor], ...] = (
+        F.auroc_from_counts,
+        F.average_precision_from_counts,
+    )
+    results: dict[int, list[Measured]] = defaultdict(list)
+    for _ in range(runs):
+        metric = FederatedROC("multiclass", num_classes=10, privacy=privacy)
+        metric.update(*ten_classes(generator, CLASSES_EXAMPLES))
+        release = metric.release()
+        for place, function in enumerate(functions):
+            value = float(function(population.release(), average="macro"))
+            low, high = F.intervals(release, function, confidence, average="macro")["value"]
+            error = float(function(release, average="macro")) - value
+            held_truth = bool(low <= value <= high)
+            results[place].append(Measured(held_truth, float(high - low), np.array([error])))
+    return [_summary(measured, confidence) for measured in results.values()]
+
+
 def print_populations(runs: int, confidence: float, only: str, *, exact: bool) -> None:
     """Print the table of populations."""
     names = ["AUROC", "AP", "ROC", "PR", *OTHER_NUMBERS]
@@ -452,6 +495,9 @@ def print_populations(runs: int, confidence: float, only: str, *, exact: bool) -
         if only in name:
             row = population_row(population, runs, confidence, exact=exact)
             print(f"| {name} | {' | '.join(row)} |", flush=True)
+    if only in TEN_CLASSES:
+        row = ten_classes_row(runs, confidence, exact=exact)
+        print(f"| {TEN_CLASSES} | {' | '.join(row)} | {'| ' * (len(names) - 2)}", flush=True)
 
 
 def main() -> None:

@@ -79,3 +79,24 @@ def test_the_table_of_examples_lists_all_of_them() -> None:
     assert sorted(linked) == sorted(names)
     for command in re.findall(r"`python (examples/[\w./]+)", table):
         assert (EXAMPLES.parent / command).is_file()
+
+
+@pytest.mark.slow
+def test_a_transport_over_http_survives_restarts_and_a_late_reply(tmp_path: Path) -> None:
+    """Private, with two queries and secure aggregation."""
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(
+        [sys.executable, str(EXAMPLES / "rest_transport.py")],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        cwd=tmp_path,
+    )
+    output = process.stdout
+    assert "dia: the reply came too late" in output
+    assert re.search(r"shares of the queries: \[4, [34]\]", output)
+    pooled = number(output, "pooled AUROC")
+    assert number(output, "federated AUROC") == pytest.approx(pooled, abs=0.03)
+    assert output.count("Spent(epsilon=1.0") == 4

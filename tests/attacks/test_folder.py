@@ -5,6 +5,7 @@ No attack gets a second draw, a second list of survivors, or a file read that is
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -33,10 +34,11 @@ from torchmetrics_fed import (
     Release,
     Spec,
 )
-from torchmetrics_fed.app.folder import run_coordinator, run_site
+from torchmetrics_fed.app.folder import run_coordinator, run_site, status
 from torchmetrics_fed.app.folder.files import Files
 from torchmetrics_fed.errors import (
     FederatedMetricError,
+    InputError,
     ReleaseError,
     SecureAggregationError,
     WireError,
@@ -419,3 +421,116 @@ def test_no_mutant_of_a_file_is_read(written: Files) -> None:
             written.read(path)
         path.write_bytes(contents[path])
     assert all(written.read(path) for path in paths)
+
+
+# --- hostile and clumsy neighbours
+
+
+def test_a_planted_link_overwrites_no_file_of_the_site(federation: Federation) -> None:
+    """Whoever can create a site's folder first plants links at the names that it writes."""
+    precious = federation.home / "precious"
+    precious.write_bytes(b"my only copy")
+    folder = Files(federation.shared, "1").site_folder(VICTIM)
+    folder.mkdir(parents=True)
+    for label in ("0.6-join", "1.0-share", "2.0-share"):
+        (folder / f".{label}.part").symlink_to(precious)
+        (folder / label).symlink_to(precious)
+    federation.release(LOCAL)
+    assert precious.read_bytes() == b"my only copy"
+
+
+@pytest.mark.parametrize("level", ["party", "round"])
+def test_a_folder_that_is_a_link_is_refused(level: str, federation: Federation) -> None:
+    elsewhere = federation.home / "elsewhere"
+    elsewhere.mkdir()
+    folder = Files(federation.shared, "1").site_folder(VICTIM)
+    link = folder.parent
+    if level == "round":
+        link.mkdir()
+        link = folder
+    link.symlink_to(elsewhere)
+    with pytest.raises(WireError, match="but got a link"):
+        federation.site(VICTIM, LOCAL).result()
+    assert list(elsewhere.rglob("*.part")) == []
+
+
+def test_a_link_in_the_place_of_a_reply_is_not_read(tmp_path: Path) -> None:
+    files = Files(tmp_path, "1")
+    files.write(files.state_path, b"content")
+    target = tmp_path / "target"
+    target.write_bytes(files.state_path.read_bytes())
+    files.state_path.unlink()
+    files.state_path.symlink_to(target)
+    with pytest.raises(WireError, match="something else"):
+        files.read(files.state_path)
+
+
+def test_a_pipe_in_the_place_of_a_file_does_not_block(tmp_path: Path) -> None:
+    files = Files(tmp_path, "1")
+    files.state_path.parent.mkdir(parents=True)
+    os.mkfifo(files.state_path)
+    with pytest.raises(WireError, match="something else"):
+        files.read(files.state_path)
+
+
+def test_two_coordinators_at_once_give_one_release(federation: Federation) -> None:
+    sites = [federation.site(name, LOCAL) for name in NAMES]
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(federation.coordinator, LOCAL) for _ in range(2)]
+        outcomes = [run.exception(60) for run in runs]
+    for outcome in outcomes:
+        assert outcome is None or isinstance(outcome, FederatedMetricError)
+    for site in sites:
+        site.exception(60)
+    assert federation.entries() == [1] * 4
+
+
+def test_a_site_started_twice_fails_with_an_error_of_this_package(federation: Federation) -> None:
+    sites = [federation.site(name, LOCAL) for name in (*NAMES, VICTIM)]
+    release = federation.coordinator(LOCAL)
+    assert release.shares >= 3
+    for site in sites:
+        error = site.exception(60)
+        assert error is None or isinstance(error, FederatedMetricError)
+    assert federation.entries() == [1] * 4
+
+
+def test_a_ledger_inside_the_folder_is_refused(federation: Federation) -> None:
+    metric = FederatedROC(
+        ledger=PrivacyLedger(budget=9.0, path=federation.shared / "ledger"), **LOCAL
+    )
+    with pytest.raises(InputError, match="Expected the ledger on this site's own disk"):
+        run_site(federation.shared, VICTIM, metric, notes=federation.home / "notes")
+
+
+def test_status_prints_no_escapes_of_a_terminal(federation: Federation) -> None:
+    name = "\x1b[2Jann\n"
+    Files(federation.shared, "\x1b]0;x\x07").site_folder(name).mkdir(parents=True)
+    text = status(federation.shared)
+    assert text.isprintable()
+    assert "\\x1b[2Jann\\n" in text
+
+
+def test_the_replies_of_a_stage_are_files_of_their_own(federation: Federation) -> None:
+    """One file of all replies could exceed what is read, and would end the round for ever."""
+    federation.release(HIDDEN)
+    files = Files(federation.shared, "1")
+    for stage_label in files.requested_stages():
+        for name in files.requested_sites(stage_label):
+            assert files.taken_path(stage_label, name).exists()
+        assert files.closed_path(stage_label).stat().st_size < 400
+
+
+def test_a_full_disk_is_an_error_of_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(tmp_path, "1")
+
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(WireError, match="No space left on device"):
+            files.write(files.state_path, b"content")
+    assert list(files.coordinator_folder.iterdir()) == []

@@ -4,6 +4,8 @@ needs them."""
 from __future__ import annotations
 
 import logging
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ from torchmetrics_fed import (
 )
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import (
+    BudgetExceededError,
     FederatedMetricError,
     LedgerConflictError,
+    LedgerFileError,
     ReleaseError,
     SpecMismatchError,
     WireError,
@@ -280,3 +284,89 @@ def test_an_aggregation_is_begun_once(repeats: bool, tmp_path: Path) -> None:
     repeated = replace(advertise, message=b"another request")
     with pytest.raises(FederatedMetricError, match="A retry is a new round"):
         process.reply(repeated)
+
+
+# --- before anybody pays
+
+
+def reserved(path: Path) -> list[str]:
+    """The rounds whose price is reserved."""
+    ledger = PrivacyLedger(path=path / "ledger")
+    return [reservation.entry.round for reservation in ledger.reservations]
+
+
+FIRST_REQUESTS = {
+    "hidden": (HIDDEN, Stage.ADVERTISE),
+    "visible": (VISIBLE, Stage.JOIN),
+}
+
+
+@pytest.mark.parametrize("setting", FIRST_REQUESTS)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_the_first_reply_reserves_and_charges_nothing(
+    setting: str, repeats: bool, tmp_path: Path
+) -> None:
+    options, stage = FIRST_REQUESTS[setting]
+    process = node(tmp_path, options, repeats=repeats)
+    process.reply(request_for(options, stage=stage))
+    assert reserved(tmp_path) == ["1"]
+    assert charges(tmp_path) == 0
+    process.forget("1")
+    assert reserved(tmp_path) == []
+    with pytest.raises(ReleaseError, match=OVER):
+        process.reply(request_for(options, stage=stage))
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_node_that_has_joined_draws_and_its_reservation_is_the_charge(
+    repeats: bool, tmp_path: Path
+) -> None:
+    process = node(tmp_path, VISIBLE, repeats=repeats)
+    join = request_for(VISIBLE, stage=Stage.JOIN)
+    assert process.reply(join) == join.digest
+    node(tmp_path, VISIBLE, repeats=repeats).reply(
+        request_for(VISIBLE), evaluation(tmp_path, VISIBLE)
+    )
+    assert reserved(tmp_path) == []
+    assert charges(tmp_path) == 1
+
+
+@pytest.mark.parametrize("setting", FIRST_REQUESTS)
+def test_a_node_that_cannot_pay_says_so_in_its_first_reply(setting: str, tmp_path: Path) -> None:
+    options, stage = FIRST_REQUESTS[setting]
+    process = node(tmp_path, options)
+    PrivacyLedger(path=tmp_path / "ledger").spend("data", "by hand", 8.5)
+    with pytest.raises(BudgetExceededError, match=r"needs epsilon 1\.0, 0\.5 of 9\.0 is left"):
+        process.reply(request_for(options, stage=stage))
+    assert notes(tmp_path) == {}
+
+
+@pytest.mark.parametrize("setting", FIRST_REQUESTS)
+def test_a_node_that_cannot_write_its_notes_gives_its_reservation_back(
+    setting: str, tmp_path: Path
+) -> None:
+    options, stage = FIRST_REQUESTS[setting]
+    process = node(tmp_path, options)
+    with closing(sqlite3.connect(tmp_path / "notes")) as tables, tables:
+        tables.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON notes BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+    with pytest.raises(LedgerFileError):
+        process.reply(request_for(options, stage=stage))
+    assert reserved(tmp_path) == []
+
+
+def test_a_draw_that_is_refused_gives_the_reservation_back(tmp_path: Path) -> None:
+    process = node(tmp_path, VISIBLE)
+    process.reply(request_for(VISIBLE, stage=Stage.JOIN))
+    refused = evaluation_of(FederatedROC(quantiles=32, privacy=VISIBLE["privacy"]))
+    with pytest.raises(SpecMismatchError):
+        process.reply(request_for(VISIBLE), refused)
+    assert reserved(tmp_path) == []
+    assert charges(tmp_path) == 0
+
+
+def test_exact_counts_reserve_nothing(tmp_path: Path) -> None:
+    process = node(tmp_path, SECURE)
+    process.reply(request_for(SECURE, stage=Stage.ADVERTISE))
+    assert reserved(tmp_path) == []

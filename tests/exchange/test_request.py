@@ -26,10 +26,10 @@ def test_an_unknown_stage_is_refused() -> None:
     request = request_for(HIDDEN, stage=Stage.ADVERTISE)
     encoded = request.to_bytes()
     assert encoded[6] == Stage.ADVERTISE.value
-    for number in (6, 255):
+    for number in (7, 255):
         with pytest.raises(WireError, match=f"Expected a stage.*but got {number}"):
             Request.from_bytes(encoded[:6] + bytes([number]) + encoded[7:])
-    for stage in (6, -1, "advertise", True, 1.0, None):
+    for stage in (7, -1, "advertise", True, 1.0, None):
         with pytest.raises(WireError, match="Expected a stage"):
             Request.from_fields({**request.fields, "stage": stage})
     for name in ("round", "query", "message", "start", "spec"):
@@ -37,7 +37,7 @@ def test_an_unknown_stage_is_refused() -> None:
             Request.from_fields({**request.fields, name: None})
 
 
-@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.SHARE], ids=str)
+@pytest.mark.parametrize("stage", [stage for stage in Stage if stage.is_secure], ids=str)
 def test_only_a_client_of_an_aggregation_replies_in_its_stages(
     stage: Stage, tmp_path: Path
 ) -> None:

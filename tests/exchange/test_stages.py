@@ -35,12 +35,13 @@ class Clients:
 
     def __init__(
         self,
+        names: tuple[str, ...] = NAMES,
         silent: tuple[str, ...] = (),
         refusing: tuple[str, ...] = (),
         stage: str = "",
         **options: Any,
     ):
-        self.metrics = {name: FederatedROC(quantiles=64, **options) for name in NAMES}
+        self.metrics = {name: FederatedROC(quantiles=64, **options) for name in names}
         self.silent = silent
         self.refusing = refusing
         self.stage = stage
@@ -65,6 +66,8 @@ class Clients:
     def answer(self, name: str, request: Request) -> bytes:
         metric = self.metrics[name]
         query = Query.from_bytes(request.query)
+        if request.stage is Stage.JOIN:
+            return request.digest
         if request.stage is Stage.SHARE:
             return bytes(metric.share(round=request.round, query=query))
         if request.stage is Stage.ADVERTISE:
@@ -139,3 +142,21 @@ def test_too_few_open_nothing() -> None:
         released(clients, secure=True)
     with pytest.raises(ReleaseError, match="min_clients=1 clients but got 0"):
         released(Clients(stage="share", silent=NAMES))
+
+
+def test_with_a_threshold_a_round_survives_as_many_dropouts_as_it_says() -> None:
+    """Of six clients, five must stay by default; four are the fewest that a threshold may be."""
+    names = (*NAMES, "eli", "fay")
+    for threshold, dropouts in ((None, 1), (4, 2)):
+        for count in (dropouts, dropouts + 1):
+            clients = Clients(names, stage="mask", secure=True, silent=names[:count])
+            coordinator = Coordinator(
+                FederatedROC(quantiles=64, secure=True), round="3/x", threshold=threshold
+            )
+            log = logging.getLogger("here")
+            stages = release_stages(coordinator, names, place="round 3", log=log)
+            if count == dropouts:
+                assert ask_release(stages, clients.send).shares == len(names) - count
+                continue
+            with pytest.raises(FederatedMetricError, match="at least"):
+                ask_release(stages, clients.send)

@@ -65,12 +65,11 @@ def test_noise_that_drowns_twenty_classes_is_named_once() -> None:
 
 
 def test_the_warning_quotes_the_value_that_is_returned() -> None:
-    scores, target = classes(600, 20)
-    metric = FederatedAUROC("multiclass", num_classes=20, privacy=CentralDP(0.1))
-    metric.update(scores, target)
+    metric = FederatedAUROC(privacy=CentralDP(0.3))
+    metric.update(*binary(200))
     (text,) = warnings_of(metric)
     value = float(metric.compute())
-    low, high = metric.from_release(metric.release(), confidence=0.95).interval()
+    low, high = FederatedAUROC.from_release(metric.release(), confidence=0.95).interval()
     assert f"is {value:.2f}, but in the population" in text
     assert f"from {float(low):.2f} to {float(high):.2f} (95%)" in text
     assert float(low) < value < float(high)

@@ -285,6 +285,7 @@ def test_private_values_of_real_scores_are_near_scikit_learns(
     collection: Any = federated_collection(
         metrics=["accuracy", "f1", "brier_score", "log_loss", "equal_error_rate"],
         privacy=CentralDP(epsilon=1.0),
+        confidence=0.99,
     )
     collection.update(preds, target)
     values = collection.compute()
@@ -298,3 +299,32 @@ def test_private_values_of_real_scores_are_near_scikit_learns(
     }
     for name, value in expected.items():
         assert values[name].item() == pytest.approx(value, abs=PRIVATE_TOLERANCE), name
+        (interval,) = collection[name].intervals().values()
+        assert interval.low < value < interval.high, name
+        assert interval.high - interval.low < 0.2, name
+    assert len(collection["f1"].ledger) == 1
+
+
+@pytest.mark.parametrize("privacy", [None, CentralDP(epsilon=1.0)], ids=["exact", "private"])
+def test_every_number_has_an_interval_around_its_value(privacy: CentralDP | None) -> None:
+    """From one release, whatever the number is computed from."""
+    generator = torch.Generator().manual_seed(6)
+    target = torch.randint(0, 2, (4_000,), generator=generator)
+    preds = (torch.randn(4_000, generator=generator) + 1.5 * target - 0.7).sigmoid()
+    collection: Any = federated_collection(
+        metrics=["f1", "log_auc", "hinge_loss", "calibration_error", "confusion_matrix"],
+        privacy=privacy,
+        confidence=0.95,
+    )
+    collection.update(preds, target)
+    values = collection.compute()
+    matrix_scores = values.pop("confusion_matrix").scalars
+    intervals = collection["confusion_matrix"].intervals()
+    assert set(intervals) == set(matrix_scores)
+    for name, value in matrix_scores.items():
+        assert intervals[name].low <= value <= intervals[name].high, name
+    for name, value in values.items():
+        (interval,) = collection[name].intervals().values()
+        assert interval.low <= value <= interval.high, name
+    if privacy is not None:
+        assert len(collection["f1"].ledger) == 1

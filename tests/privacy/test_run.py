@@ -23,6 +23,7 @@ from torchmetrics_fed import (
     PrivacyLedger,
 )
 from torchmetrics_fed.exchange.client import draw_noise
+from torchmetrics_fed.metrics import terms_of
 from torchmetrics_fed.privacy.budget import Amounts, Budget, add_up, compose_pld
 from torchmetrics_fed.privacy.gaussian import gaussian_delta, gaussian_mu
 from torchmetrics_fed.privacy.law import Law
@@ -284,3 +285,12 @@ def test_shares_of_discrete_gaussians_have_no_run() -> None:
 def test_a_run_that_is_too_long_is_refused() -> None:
     with pytest.raises(InputError, match="fewer `evaluations`"):
         FederatedROC(privacy=CentralDP.for_run(1e-3, evaluations=100_000))
+
+
+def test_a_release_of_a_run_that_is_broken_off_stays_charged_whole() -> None:
+    privacy = CentralDP.for_run(EPSILON, evaluations=EVALUATIONS)
+    ledger = PrivacyLedger(EPSILON)
+    entry = terms_of(FederatedROC(privacy=privacy, data="val")).entry("1", "client")
+    ledger.charge(entry, b"pilot", fraction=0.25)
+    ledger.settle(entry)
+    assert ledger.evaluations_left(privacy) == EVALUATIONS - 1

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
+from torchmetrics_fed.reconstruct.uncertainty import tuning
 from torchmetrics_fed.reconstruct.uncertainty.spread import (
     FIRST_DRAW,
     band_ends,
+    correlated_mean,
     curve_ends,
     interval_ends,
+    weighted_mean,
 )
 from torchmetrics_fed.typing import Floats
 
@@ -92,3 +95,17 @@ def test_a_band_holds_this_part_of_the_draws_as_a_whole(confidence: float) -> No
     ):
         held = ((draws >= low) & (draws <= high)).all(1).mean()
         assert held == pytest.approx(confidence, abs=0.02)
+
+
+def test_a_mean_over_classes_varies_more_than_that_of_independent_ones() -> None:
+    generator = np.random.default_rng(2)
+    values = 5 + generator.standard_normal((FIRST_DRAW + DRAWS, 10))
+    values[:FIRST_DRAW] = 5.0
+    weights = np.ones_like(values)
+    independent = weighted_mean(values, weights)[FIRST_DRAW:].var()
+    correlated = correlated_mean(values, weights)[FIRST_DRAW:].var()
+    assert independent == pytest.approx(0.1, rel=0.15)
+    rho = tuning.CLASS_CORRELATION
+    assert correlated == pytest.approx((1 - rho) * 0.1 + rho, rel=0.15)
+    values[:, 0] = np.nan
+    assert np.isfinite(weighted_mean(values, weights)).all()

@@ -182,6 +182,12 @@ def _add_coordinator(commands: _Commands) -> None:
     _add_study(coordinator)
     _add_folder(coordinator)
     _add_timeout(coordinator)
+    coordinator.add_argument(
+        "--threshold",
+        type=int,
+        default=None,
+        help="sites that must stay to the end of an aggregation (more than two thirds)",
+    )
     _add_output(coordinator)
 
 
@@ -457,15 +463,23 @@ def _site(options: _Options) -> None:
 def _coordinator(options: _Options) -> None:
     from torchmetrics_fed.app.folder import run_coordinator
     from torchmetrics_fed.app.study import Study
+    from torchmetrics_fed.exchange.stages import BrokenOffError
 
     study = Study.load(options.study)
-    release = run_coordinator(
-        options.folder,
-        study.metric(),
-        round=study.round,
-        clients=study.clients,
-        timeout=options.timeout,
-    )
+    try:
+        release = run_coordinator(
+            options.folder,
+            study.metric(),
+            round=study.round,
+            clients=study.clients,
+            timeout=options.timeout,
+            threshold=options.threshold,
+        )
+    except BrokenOffError as error:
+        path = f"{options.output}.partial"
+        error.release.save(path)
+        _print(f"The round was broken off. Wrote what was paid for, coarse, to {path}.")
+        raise
     release.save(options.output)
     _print(
         f"Summed {release.shares} sites' answers of round {study.round!r} and wrote "

@@ -41,7 +41,6 @@ from torchmetrics_fed.errors import LedgerError, ReleaseError
 from torchmetrics_fed.exchange.plans import make_release
 from torchmetrics_fed.exchange.states import CLIENT_MOVES, State, moved
 from torchmetrics_fed.exchange.terms import Terms
-from torchmetrics_fed.privacy import LedgerEntry
 from torchmetrics_fed.privacy.law import Law
 from torchmetrics_fed.privacy.samplers import drawn
 from torchmetrics_fed.release import Query, Release, Share, Spec, Sum, rice
@@ -93,20 +92,13 @@ def charge_release(
         round: the name of the round; the client's name stands for it if empty.
         shared_by_ranks: whether several ranks may write the same entry.
     """
-    spec = terms.spec
-    entry = LedgerEntry(
-        terms.data,
-        round or client,
-        spec.epsilon,
-        spec.delta,
-        spec.privacy.mechanism,
-        spec=spec.digest.hex(),
-        client=client,
-        mu_squared=spec.privacy.mu_squared,
-    )
-    law = spec.noise(query).law
+    law = terms.spec.noise(query).law
     terms.ledger.charge(
-        entry, query.digest, query.fraction, law=law, may_be_recorded=shared_by_ranks
+        terms.entry(round or client, client),
+        query.digest,
+        query.fraction,
+        law=law,
+        may_be_recorded=shared_by_ranks,
     )
 
 

@@ -63,6 +63,10 @@ class Coordinator:
         min_clients: the fewest clients of a sum; under privacy at least the setting's own.
         max_examples: the most examples that one client can have; a client that claims more is
             refused.
+        threshold: the number of clients that must stay to the end of a secure aggregation, as in
+            :class:`SecureAggregationConfig`; more than two thirds if not given. With fewer, a round
+            survives more dropouts, and the margin against clients that work with the aggregator is
+            smaller.
 
     Example:
         >>> import torch
@@ -88,6 +92,7 @@ class Coordinator:
         previous: Release | Sum | None = None,
         min_clients: int = 1,
         max_examples: int | None = None,
+        threshold: int | None = None,
     ) -> None:
         self.spec = metric.spec
         self.plan = metric.plan
@@ -104,6 +109,7 @@ class Coordinator:
         self._previous = previous
         self._min_clients = max(min_clients, self.spec.clients_needed)
         self._max_examples = max_examples
+        self._threshold = threshold
         self.query: Query | None = None
         """The query that the clients are asked now; None once the release is complete."""
         self.sums: tuple[Sum, ...] = ()
@@ -126,6 +132,13 @@ class Coordinator:
         return len(self._answered)
 
     @property
+    def clients_needed(self) -> int:
+        """The fewest clients of a sum. With fewer, nothing is opened."""
+        if self.spec.hides_shares:
+            return self.config.min_clients
+        return self._min_clients
+
+    @property
     def config(self) -> SecureAggregationConfig:
         """The aggregation of the answers to the present query."""
         return self.config_for()
@@ -133,7 +146,14 @@ class Coordinator:
     def config_for(
         self, signed: bool = False, threshold: int | None = None
     ) -> SecureAggregationConfig:
-        """Return the configuration of the aggregation of replies to the present query."""
+        """Return the configuration of the aggregation of replies to the present query.
+
+        Args:
+            signed: whether keys and survivors are signed.
+            threshold: the clients that must stay to the end; the coordinator's own if not given.
+        """
+        if threshold is None:
+            threshold = self._threshold
         query = self._open_query("receive")
         return SecureAggregationConfig.for_query(
             self.spec,
@@ -198,6 +218,18 @@ class Coordinator:
         """The release, once no query is left."""
         moved(COORDINATOR_MOVES, self.state, "release")
         return finished_release(self.plan, self.sums, self._previous, self.round)
+
+    @property
+    def partial(self) -> Release | None:
+        """What was paid for, where the release was broken off after its first query.
+
+        It has the flag ``PARTIAL``. Its curves are coarse, and where the query adds up classes or
+        groups, none is read for a class or a group. None before the first sum and once the release
+        is complete.
+        """
+        if not self.sums or self.query is None:
+            return None
+        return Release(self.sums, self.round, flags=ReleaseFlag.PARTIAL)
 
     def to_bytes(self) -> bytes:
         """Return everything, for a later process of the aggregator.

@@ -20,9 +20,15 @@ whatever the transport:
 A note goes through these states, from left to right. A round of two queries does so twice::
 
     (none) --ADVERTISE, SHARE_KEYS--> keys --MASK--> (empty) --noted--> keys, counts --UNMASK-->
-    (none) --SHARE--> (empty) --noted--> counts
+    (none) --JOIN--> joined --SHARE--> (empty) --noted--> counts
 
 Without counts, after the last query, the round is over.
+
+**Before anybody pays.** In the first stage of a round, ``ADVERTISE`` or ``JOIN``, a node says
+whether it can take part in the whole release: it compares the spec, reserves the price in its
+ledger, and writes its note. A node that cannot do one of them refuses, when nobody has drawn. Its
+refusal depends on nothing in the data. The reservation ends with the first draw, on
+:meth:`Node.forget`, or undrawn after ``RESERVED_SECONDS``, at no cost.
 """
 
 from __future__ import annotations
@@ -30,13 +36,19 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationClient
 from torchmetrics_fed.aggregation.secure.states import ClientState
 from torchmetrics_fed.aggregation.stage import Stage
-from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, SecureAggregationError
+from torchmetrics_fed.errors import (
+    FederatedMetricError,
+    LedgerError,
+    ReleaseError,
+    SecureAggregationError,
+    WireError,
+)
 from torchmetrics_fed.exchange.client import Evaluation
 from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.exchange.terms import Terms
@@ -49,6 +61,11 @@ DATA_REFUSED = (
     "because that would depend on the data."
 )
 """The one text towards others for every refusal that depends on data."""
+
+RESERVED_SECONDS = 60 * 60
+"""How long a node that has joined a release keeps its price free, in seconds. The first draw
+follows within minutes, and longer only where an evaluation takes longer. A reservation that has
+expired can be charged like any release, if the budget is still there."""
 
 _log = logging.getLogger("torchmetrics_fed")
 
@@ -108,13 +125,44 @@ class Node:
         with self._notes() as notes:
             content = notes.read(request.round)
         pending = PendingReply(self, request, query=query, content=content)
-        yield pending
-        pending.finish()
+        is_noted = False
+        try:
+            yield pending
+            pending.finish()
+            is_noted = True
+        finally:
+            if not is_noted:
+                pending.give_back()
 
     def forget(self, round: str) -> None:
-        """Erase the note about a round. That it was begun stays: no round is answered again."""
+        """Erase the note about a round. That it was begun stays: no round is answered again.
+
+        A reservation that was not drawn is given back. Between two queries the second will never
+        be answered, so the ledger is charged what was drawn; see :meth:`PrivacyLedger.settle`.
+        """
         with self._notes() as notes:
+            content = notes.read(round)
             notes.erase(round)
+        if content is None:
+            return
+        if _is_between_queries(content) and self._charges(round):
+            self._terms.ledger.settle(self._terms.entry(round))
+        else:
+            self._cancel(round)
+
+    def _charges(self, round: str) -> bool:
+        """Whether a release of this round is charged by its name."""
+        return self._terms.spec.privacy.charges and bool(round)
+
+    def _reserve(self, round: str) -> None:
+        """Keep the price of the release free. Raises if the budget does not cover it."""
+        if self._charges(round):
+            self._terms.ledger.reserve(self._terms.entry(round), RESERVED_SECONDS)
+
+    def _cancel(self, round: str) -> None:
+        """Give back the reservation of a release that was not drawn."""
+        if self._charges(round):
+            self._terms.ledger.cancel(self._terms.entry(round))
 
     @contextmanager
     def _notes(self) -> Iterator[Notes]:
@@ -125,7 +173,7 @@ class Node:
     def _check_stage(self, request: Request) -> None:
         """Raise for a stage of secure aggregation where shares are visible, and vice versa."""
         hides_shares = self._terms.spec.hides_shares
-        if hides_shares == (request.stage is Stage.SHARE):
+        if hides_shares != request.stage.is_secure:
             journey = "are sent as they are"
             if hides_shares:
                 journey = "travel through secure aggregation"
@@ -153,7 +201,7 @@ class PendingReply:
         self._request = request
         self._query = query
         self._content = content
-        self._mark = hashlib.sha256(request.to_bytes()).digest()
+        self._mark = request.digest
         if content == b"":
             raise ReleaseError(
                 f"Round {request.round!r} is over for this client: every query was answered, or "
@@ -162,10 +210,11 @@ class PendingReply:
             )
         self._note = _Note() if content is None else _Note.from_bytes(content)
         self._next_note: _Note | None = None
+        self._has_reserved = False
         self.is_repeated = node._repeats and self._note.mark == self._mark
         """Whether the reply is the last one, made again."""
         self._aggregation: SecureAggregationClient | None = None
-        if not self.is_repeated and request.stage is not Stage.SHARE:
+        if not self.is_repeated and request.stage.is_secure:
             self._aggregation = self._begun_aggregation()
 
     def make(self, evaluation: Evaluation | None = None) -> bytes:
@@ -185,8 +234,17 @@ class PendingReply:
             with self._node._notes() as notes:
                 self._write(notes, self._next_note)
 
+    def give_back(self) -> None:
+        """Give back the reservation after a failure: this client has dropped out of the round."""
+        if self._has_reserved or self._request.stage.asks_data:
+            with suppress(LedgerError):  # a ledger that cannot be written lets it expire
+                self._node._cancel(self._request.round)
+
     def _exchange(self) -> bytes:
         """Return the reply of a stage without data, noted in the same transaction."""
+        if self._request.stage.asks_first and self._note.fraction_left == 1:
+            self._node._reserve(self._request.round)
+            self._has_reserved = True
         with self._node._notes() as notes:
             self._check_unchanged(notes)
             reply = self._request.reply(self._aggregation)
@@ -239,7 +297,8 @@ class PendingReply:
 
     def _write(self, notes: Notes, note: _Note) -> None:
         """Write a note. An empty one says that the round is over."""
-        holds_nothing = not (note.reply or note.aggregation or note.counts)
+        has_drawn = note.fraction_left < 1
+        holds_nothing = has_drawn and not (note.reply or note.aggregation or note.counts)
         notes.write(self._request.round, b"" if holds_nothing else note.to_bytes())
 
     def _check_unchanged(self, notes: Notes) -> None:
@@ -291,6 +350,14 @@ def for_others(error: FederatedMetricError) -> FederatedMetricError:
         return error
     _log.warning("torchmetrics-fed: this client refused because of its data. %s", error)
     return ReleaseError(DATA_REFUSED)
+
+
+def _is_between_queries(content: bytes) -> bool:
+    """Whether a note is of a round with a query that was answered and one that was not."""
+    try:
+        return bool(content) and bool(_Note.from_bytes(content).counts)
+    except WireError:  # a damaged note says nothing, and the charge stays as it is
+        return False
 
 
 def _digest(data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,8 @@ class Request:
         query: the query, in bytes.
         message: secure aggregation's own message for this stage.
         start: secure aggregation's configuration, in bytes.
-        spec: the aggregator's spec, in the first stage of a query, so that a client can name what
-            differs.
+        spec: the aggregator's spec, in the first stage of a release and of a query, so that a
+            client can name what differs.
     """
 
     stage: Stage
@@ -90,6 +91,11 @@ class Request:
         reader.end()
         return request
 
+    @property
+    def digest(self) -> bytes:
+        """The digest of the request: what a client replies that joins a release."""
+        return hashlib.sha256(self.to_bytes()).digest()
+
     def agreed_query(self, spec: Spec) -> Query:
         """Return the query if the client's spec is the aggregator's and admits it, or raise."""
         if self.spec:
@@ -115,16 +121,20 @@ class Request:
         """Return a client's reply. Noise is drawn and charged in ``SHARE`` and ``MASK`` alone.
 
         Args:
-            aggregation: the client's side of secure aggregation, in every stage but ``SHARE``.
+            aggregation: the client's side of secure aggregation, in its stages.
             evaluation: the client's data, in ``SHARE`` and ``MASK``.
         """
         if self.stage.asks_data and evaluation is None:
             raise ReleaseError("Cannot reply: this client holds no data of the round any more.")
-        if self.stage is not Stage.SHARE and aggregation is None:
+        if self.stage.is_secure and aggregation is None:
             raise SecureAggregationError(
                 f"Cannot reply in stage {self.stage}: this client has not begun an aggregation."
             )
         return _HANDLERS[self.stage](self, aggregation, evaluation)
+
+
+def _join(request: Request, aggregation: Any, evaluation: Any) -> bytes:
+    return request.digest
 
 
 def _share(request: Request, aggregation: Any, evaluation: Evaluation) -> bytes:
@@ -157,6 +167,7 @@ def _unmask(request: Request, aggregation: SecureAggregationClient, evaluation: 
 
 
 _HANDLERS: dict[Stage, Callable[[Request, Any, Any], bytes]] = {
+    Stage.JOIN: _join,
     Stage.SHARE: _share,
     Stage.ADVERTISE: _advertise,
     Stage.SHARE_KEYS: _share_keys,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from logging import INFO, WARNING, Logger
 from time import monotonic
 from typing import TypeAlias
 
 from torchmetrics_fed.aggregation.secure import SecureAggregationServer
 from torchmetrics_fed.aggregation.stage import Stage
-from torchmetrics_fed.errors import FederatedMetricError
+from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, WireError
 from torchmetrics_fed.exchange.coordinator import Coordinator
 from torchmetrics_fed.exchange.request import Request
 from torchmetrics_fed.release import Release
@@ -25,6 +26,22 @@ Stages: TypeAlias = Generator[Requests, Replies, Release]
 """Yields the requests of one stage after the other, takes the replies, and returns the release."""
 
 
+class BrokenOffError(ReleaseError):
+    """A release that was broken off after its first query, with what was paid for.
+
+    Args:
+        message: why it was broken off.
+        release: the partial release: coarse, and flagged as partial.
+    """
+
+    def __init__(self, message: str, release: Release) -> None:
+        super().__init__(message)
+        self.release = release
+
+    def __reduce__(self) -> tuple[type[BrokenOffError], tuple[str, Release]]:
+        return type(self), (str(self), self.release)
+
+
 def release_stages(
     coordinator: Coordinator,
     clients: Iterable[str],
@@ -35,8 +52,13 @@ def release_stages(
 ) -> Stages:
     """Return the stages of a release: requests out, replies in, and the release at the end.
 
+    In its first reply a client says whether it can take part in the whole release, before anybody
+    pays: in ``ADVERTISE`` where shares are hidden, in ``JOIN`` where private shares are visible.
+    The release begins only with the clients that can, and only if there are enough of them.
+
     A client that is silent or refuses has dropped out of the query: it is named in the log, and the
     next stage does not ask it. Where too few clients are left this raises, and nothing is opened.
+    After the first query it raises a :class:`BrokenOffError`, which has the partial release.
 
     Args:
         coordinator: the aggregator's side of the release.
@@ -86,8 +108,23 @@ class _ReleaseStages:
         self._keys = keys
 
     def run(self, clients: list[str]) -> Stages:
+        """Go through all stages. A release that breaks off offers what was paid for."""
+        try:
+            return (yield from self._queries(clients))
+        except FederatedMetricError as error:
+            release = self._coordinator.partial
+            if release is None:
+                raise
+            raise BrokenOffError(
+                f"{error} The first query was summed: `error.release` is the partial release.",
+                release,
+            ) from error
+
+    def _queries(self, clients: list[str]) -> Stages:
         """Go through the stages of every query."""
         coordinator = self._coordinator
+        if self._asks_first:
+            clients = yield from self._join(clients)
         while coordinator.query is not None:
             if coordinator.spec.hides_shares:
                 yield from self._aggregate(clients)
@@ -96,6 +133,28 @@ class _ReleaseStages:
             coordinator.advance()
             clients = sorted(coordinator.senders or ())
         return coordinator.release
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether the release begins with the stage ``JOIN``: nobody may pay for nothing.
+
+        Hidden shares begin with ``ADVERTISE``, and exact counts cost nothing.
+        """
+        spec = self._coordinator.spec
+        has_begun = bool(self._coordinator.sums) or self._coordinator.received > 0
+        return spec.privacy.charges and not spec.hides_shares and not has_begun
+
+    def _join(self, clients: list[str]) -> Generator[Requests, Replies, list[str]]:
+        """Return the clients that can take part in the whole release, if they are enough."""
+        joined = yield from self._ask(Stage.JOIN, dict.fromkeys(clients, b""), None)
+        needed = self._coordinator.clients_needed
+        if len(joined) < needed:
+            raise ReleaseError(
+                f"Expected at least {needed} clients that can take part but got {len(joined)} of "
+                f"{len(clients)}, so the release never began and nobody has paid. The log says "
+                "why. Wait for more clients, or start a new round."
+            )
+        return joined
 
     def _aggregate(self, clients: list[str]) -> Generator[Requests, Replies, None]:
         """Go through the stages of secure aggregation, and hand its sum to the coordinator."""
@@ -131,7 +190,7 @@ class _ReleaseStages:
             name: replace(request, message=message) for name, message in messages.items()
         }
         seconds = monotonic() - begun
-        receive = coordinator.receive if server is None else server.receive
+        receive = self._receiver(request, server)
         received: list[str] = []
         dropped: dict[str, list[str]] = {}
         for name, reply in replies.items():
@@ -153,6 +212,16 @@ class _ReleaseStages:
         )
         return received
 
+    def _receiver(
+        self, request: Request, server: SecureAggregationServer | None
+    ) -> Callable[[str, bytes], None]:
+        """Return the function that takes a client's reply in this stage."""
+        if server is not None:
+            return server.receive
+        if request.stage is Stage.JOIN:
+            return partial(_check_joined, request.digest)
+        return self._coordinator.receive
+
     def _log_outcome(
         self,
         stage: Stage,
@@ -163,7 +232,8 @@ class _ReleaseStages:
         silent: set[str],
         dropped: Mapping[str, list[str]],
     ) -> None:
-        where = f"torchmetrics-fed: {self._place}, query {len(self._coordinator.sums) + 1}, {stage}"
+        query = "" if stage is Stage.JOIN else f"query {len(self._coordinator.sums) + 1}, "
+        where = f"torchmetrics-fed: {self._place}, {query}{stage}"
         outcome = f"{len(received)} of {requests} answered in {seconds:.1f} s{_named(received)}"
         if silent:
             outcome += f"; silent for {seconds:.1f} s{_named(silent)}"
@@ -171,6 +241,15 @@ class _ReleaseStages:
         self._log.log(level, "%s: %s.", where, outcome)
         for reason, names in dropped.items():
             self._log.warning("%s: dropped out%s. %s", where, _named(names), reason)
+
+
+def _check_joined(digest: bytes, client: str, reply: bytes) -> None:
+    """Raise unless a client has joined the release that it was asked about."""
+    if reply != digest:
+        raise WireError(
+            f"Expected client {client!r} to reply with the digest of the request but got other "
+            "bytes. Update both sides."
+        )
 
 
 def _named(clients: Iterable[str]) -> str:

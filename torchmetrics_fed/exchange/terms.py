@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torchmetrics_fed.errors import BudgetExceededError, ReleaseError
 from torchmetrics_fed.exchange.plans import Plan
-from torchmetrics_fed.privacy import PrivacyLedger
+from torchmetrics_fed.privacy import LedgerEntry, PrivacyLedger
 from torchmetrics_fed.release import Spec
 
 MOST_UNLIMITED_EPSILON = 10.0
@@ -45,6 +45,25 @@ class Terms:
         """Whether releases are charged to the same ledger, under the same name."""
         is_same_file = self.ledger.path is not None and self.ledger.path == terms.ledger.path
         return (self.ledger is terms.ledger or is_same_file) and self.data == terms.data
+
+    def entry(self, round: str, client: str = "") -> LedgerEntry:
+        """Return the price of a release, as the ledger records it.
+
+        Args:
+            round: the name of the round.
+            client: the random name of the client that draws; empty before there is one.
+        """
+        spec = self.spec
+        return LedgerEntry(
+            self.data,
+            round,
+            spec.epsilon,
+            spec.delta,
+            spec.privacy.mechanism,
+            spec=spec.digest.hex(),
+            client=client,
+            mu_squared=spec.privacy.mu_squared,
+        )
 
     def check_ledger(self) -> None:
         """Raise unless the ledger has a limit that lasts: a server decides how often it asks."""

@@ -46,7 +46,12 @@ from torchmetrics_fed.reconstruct.tails import Aligned
 from torchmetrics_fed.reconstruct.uncertainty.areas import average_precision_area, roc_area
 from torchmetrics_fed.reconstruct.uncertainty.curves import precision_points, roc_points
 from torchmetrics_fed.reconstruct.uncertainty.plausible import Plausible, plausible_counts
-from torchmetrics_fed.reconstruct.uncertainty.spread import curve_ends, interval_ends
+from torchmetrics_fed.reconstruct.uncertainty.spread import (
+    correlated_mean,
+    curve_ends,
+    interval_ends,
+    weighted_mean,
+)
 from torchmetrics_fed.release.release import Release
 from torchmetrics_fed.typing import Average, Floats, IntervalOf
 
@@ -131,8 +136,8 @@ def _intervals(
         is_lost = plausible.lost
         if average in ("macro", "weighted"):
             weights = _weights(plausible, average)
-            rows = _mean(rows, weights)[:, None]
-            value = _mean(value[None], weights[:1])
+            rows = correlated_mean(rows, weights)[:, None]
+            value = weighted_mean(value[None], weights[:1])
             sizes = sizes.min(keepdims=True)
             is_lost = np.atleast_1d(is_lost.all())
         low, high = interval_ends(rows, value, confidence, size=sizes, is_lost=is_lost)
@@ -173,15 +178,6 @@ def _weights(plausible: Plausible, average: Average) -> Floats:
     if average == "macro":
         return np.ones_like(positives)
     return np.maximum(positives, 0.0)
-
-
-def _mean(values: Floats, weights: Floats) -> Floats:
-    """Return the weighted mean over classes that have a value."""
-    has_value = np.isfinite(values)
-    weights = np.where(has_value, weights, 0.0)
-    whole = np.maximum(weights.sum(-1), 1e-300)
-    mean: Floats = (np.where(has_value, values, 0.0) * weights).sum(-1) / whole
-    return mean
 
 
 class CurveBounds(NamedTuple):

@@ -3,7 +3,8 @@
 Invariants:
 
 - A release is charged once, whole, before its first draw of noise. The charge is on disk when the
-  call returns.
+  call returns. A release that is broken off can be settled: it then costs what was drawn, and no
+  more is drawn for it.
 - All charges and open reservations together never exceed the budget.
 - Only the client that began a release may continue it. Each query is answered once, and the
   fractions of epsilon of all queries of a release never exceed 1.
@@ -41,6 +42,7 @@ from torchmetrics_fed.privacy.budget import (
     LedgerEntry,
     Reservation,
     Spent,
+    exact,
     pld_library,
 )
 from torchmetrics_fed.privacy.law import Law
@@ -49,6 +51,10 @@ from torchmetrics_fed.privacy.store import Records, Store
 
 if TYPE_CHECKING:
     from torchmetrics_fed.privacy.settings import Privacy
+
+SMALLEST_STEP = Fraction(1, 10**12)
+"""The unit of a settled epsilon, which is rounded up to it: far below any epsilon that matters, and
+short in print."""
 
 MOST_RESERVED_SECONDS = 365 * 24 * 60 * 60
 """The longest reservation, in seconds. A round takes hours: a reservation of more than a year would
@@ -242,6 +248,7 @@ class PrivacyLedger:
         answered = AnsweredQuery(query.hex(), float(fraction), law)
         with self._transaction() as (tables, records):
             charged = self._charged_entry(tables, records, entry)
+            _check_open(charged, records)
             _check_continues(entry, charged)
             if any(earlier.digest == answered.digest for earlier in charged.queries):
                 if may_be_recorded:
@@ -253,6 +260,34 @@ class PrivacyLedger:
                 )
             _check_fractions(charged, answered)
             records.append(tables, {"answer": list(entry.key), **answered.fields})
+
+    def settle(self, entry: LedgerEntry) -> None:
+        """Charge a release that was broken off what its queries have drawn, instead of the whole.
+
+        Afterwards it is over: no further query of it is charged. Its delta stays whole. This holds
+        for composition by addition alone, where amounts may depend on earlier results. Other
+        compositions need amounts that were fixed before, so there the whole stays charged, and
+        nothing happens. The same holds for a release of a run, whose epsilon has no fractions.
+        Without a charge nothing happens either.
+
+        Example:
+            >>> ledger = PrivacyLedger(budget=1.0)
+            >>> entry = LedgerEntry("validation", "1", epsilon=0.8)
+            >>> ledger.charge(entry, b"pilot", fraction=0.25)
+            >>> ledger.settle(entry)
+            >>> ledger.spent().epsilon
+            0.2
+        """
+        with self._transaction() as (tables, records):
+            charged = records.entries.get(entry.key)
+            limit = records.limit(self._limit)
+            if charged is None or not charged.queries or entry.key in records.settled:
+                return
+            if limit.composition != "addition" or charged.mu_squared:
+                return
+            epsilon = _drawn_epsilon(charged)
+            if epsilon < charged.epsilon:
+                records.append(tables, {"settlement": list(entry.key), "epsilon": epsilon})
 
     def check_lasting(self) -> None:
         """Raise unless this ledger has a limit that lasts: a budget and a path."""
@@ -533,6 +568,15 @@ def _check_continues(entry: LedgerEntry, charged: LedgerEntry) -> None:
         )
 
 
+def _check_open(charged: LedgerEntry, records: Records) -> None:
+    """Raise if the charged release was broken off and settled."""
+    if charged.key in records.settled:
+        raise LedgerConflictError(
+            f"Cannot continue {_release_name(charged)}: it was broken off, and only what was drawn "
+            "is charged. A retry is a new round, charged again."
+        )
+
+
 def _check_fractions(charged: LedgerEntry, answered: AnsweredQuery) -> None:
     """Raise if the queries of a release would spend more than its epsilon."""
     spent = sum(Fraction(query.fraction) for query in (*charged.queries, answered))
@@ -542,6 +586,13 @@ def _check_fractions(charged: LedgerEntry, answered: AnsweredQuery) -> None:
             f"once, and with this query they would spend it {float(spent):g} times. Ask within the "
             "fraction that is left."
         )
+
+
+def _drawn_epsilon(entry: LedgerEntry) -> float:
+    """Return the epsilon that the queries of a release have drawn, rounded up."""
+    fraction = sum(Fraction(query.fraction) for query in entry.queries)
+    steps = math.ceil(fraction * exact(entry.epsilon) / SMALLEST_STEP)
+    return float(steps * SMALLEST_STEP)
 
 
 def _release_name(entry: LedgerEntry) -> str:

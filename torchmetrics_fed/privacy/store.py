@@ -31,7 +31,8 @@ The tables of a file, format version 2:
       noise,
     - ``reservation``: a release that may be charged until a time,
     - ``cancellation``: of a reservation. That a reservation was charged or has expired is not
-      recorded: it follows from the entries and from the time.
+      recorded: it follows from the entries and from the time,
+    - ``settlement``: of a release that was broken off, with the epsilon that was drawn for it.
 ``head``
     The number of records, and the digest of all.
 ``notes``
@@ -342,6 +343,8 @@ class Records:
     """The digest of all records up to each entry."""
     reservations: dict[EntryKey, Reservation] = field(default_factory=dict)
     """The reservations that were neither charged nor cancelled. Time decides which are open."""
+    settled: frozenset[EntryKey] = frozenset()
+    """The releases that were broken off and are charged what was drawn. They are over."""
     budgets: tuple[Budget, ...] = ()
     """Every budget that was recorded. The last one is in force."""
 
@@ -438,6 +441,9 @@ class Records:
         elif "cancellation" in record:
             data, round, spec = record["cancellation"]
             del self.reservations[data, round, spec]
+        elif "settlement" in record:
+            data, round, spec = record["settlement"]
+            self._settle((data, round, spec), record["epsilon"])
         else:
             data, round, spec = record["answer"]
             self._add_answer((data, round, spec), AnsweredQuery.from_fields(record))
@@ -446,6 +452,13 @@ class Records:
         self.entries[entry.key] = entry
         self.chains[entry.key] = self.chain
         self.reservations.pop(entry.key, None)
+
+    def _settle(self, key: EntryKey, epsilon: float) -> None:
+        entry = self.entries[key]
+        if key in self.settled or not epsilon < entry.epsilon:
+            raise ValueError("a settlement is below the charge, and made once")
+        self.settled |= {key}
+        self.entries[key] = replace(entry, epsilon=epsilon)
 
     def _add_answer(self, key: EntryKey, answered: AnsweredQuery) -> None:
         entry = self.entries[key]

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from torchmetrics_fed.counting.edges import ABOVE_ONE
+from torchmetrics_fed.errors import ReleaseError
 from torchmetrics_fed.reconstruct.tails import Aligned, Reconstruction, Tails
 from torchmetrics_fed.release import ReleaseFlag
 from torchmetrics_fed.release.release import Release, no_release
@@ -143,6 +144,11 @@ def read(
                 "are coarse.",
                 UserWarning,
                 stacklevel=2,
+            )
+        if source.last.query.pools_classes:
+            raise ReleaseError(
+                "Cannot read a curve for each class: this release was broken off after its first "
+                "query, which counts all classes together. Start a new round."
             )
         return _read_release(source.overall, reconstruction)
     if not isinstance(source, Tensor):

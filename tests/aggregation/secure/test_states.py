@@ -19,7 +19,7 @@ from torchmetrics_fed.aggregation.secure.states import (
 from torchmetrics_fed.aggregation.stage import Stage
 from torchmetrics_fed.errors import SecureAggregationError
 
-STAGES = [stage for stage in Stage if stage is not Stage.SHARE]
+STAGES = [stage for stage in Stage if stage.is_secure]
 SERVER_CALLS = ("keys", "ciphertexts", "survivors", "request")
 BOTH = pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
 

@@ -71,7 +71,7 @@ def test_a_site_that_cannot_pay_says_so_to_its_user_and_to_the_coordinator(
         release = run_coordinator(shared, common, clients=NAMES, **SOON)
     assert release.shares == 2
     assert isinstance(sites.pop("ben").exception(), BudgetExceededError)
-    assert "query 1, share: dropped out: ben. " in caplog.text
+    assert "round 1, join: dropped out: ben. " in caplog.text
     for site in sites.values():
         site.result()
 

@@ -162,7 +162,7 @@ def test_a_spent_budget_keeps_a_client_out(folder: Path) -> None:
     strategy = strategy_of(private()())
     start(strategy, grid)
     assert strategy.releases[1].shares == 4
-    assert "1.0 is left" in grid.refusals("evaluate")[0]
+    assert "1.0 is left" in grid.refusals("advertise")[0]
 
 
 def test_only_our_metrics_are_taken() -> None:

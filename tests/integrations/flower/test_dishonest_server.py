@@ -103,7 +103,7 @@ FLAT = bytes(Query(Tree.flat(256)))
     [
         ConfigRecord(),
         ConfigRecord({"stage": Stage.UNMASK.value}),
-        ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields, "stage": 6}),
+        ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields, "stage": 7}),
         ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields, "stage": "unmask"}),
         ConfigRecord({**Request(Stage.UNMASK, "r", FLAT).fields}),
         ConfigRecord({**Request(Stage.SHARE, "r", FLAT).fields}),

@@ -34,8 +34,9 @@ class Curves(FederatedEvaluationMixin, FedAvg):
     pass
 
 
-def private(privacy: Any = HIDDEN, path: Path | None = None) -> FederatedROC:
-    return FederatedROC(quantiles=64, privacy=privacy, ledger=PrivacyLedger(budget=5.0, path=path))
+def private(privacy: Any = HIDDEN, path: Path | None = None, budget: float = 5.0) -> FederatedROC:
+    ledger = PrivacyLedger(budget=budget, path=path)
+    return FederatedROC(quantiles=64, privacy=privacy, ledger=ledger)
 
 
 def grid_of(make: Callable[[], FederatedROC], folder: Path) -> LocalGrid:
@@ -71,7 +72,8 @@ def test_a_ledger_without_a_path_is_a_file_of_each_node(
     strategy = started(grid, curves(private(privacy)), rounds=3)
     assert sorted(strategy.releases) == [1, 2]  # 5.0 is left of the budget for two
     assert spent(folder) == [4.0] * 5
-    assert "1.0 of 5.0 is left" in grid.refusals("evaluate")[0]
+    stage = "advertise" if privacy is HIDDEN else "join"
+    assert "1.0 of 5.0 is left" in grid.refusals(stage)[0]
 
 
 def test_the_mod_travels_to_the_workers_of_a_simulation() -> None:
@@ -122,18 +124,13 @@ def test_a_ledger_that_nodes_share_is_named(privacy: DistributedDP, folder: Path
     path = folder / "ledger"
     grid = grid_of(lambda: private(privacy, path), folder)
     assert not started(grid, curves(private(privacy))).releases
-    stage = "evaluate"
-    epsilon = 2.0
-    if privacy is HIDDEN:
-        stage = "advertise"
-        epsilon = 0.0
-    refusals = grid.refusals(stage)
+    refusals = grid.refusals("advertise" if privacy is HIDDEN else "join")
     assert len(refusals) == 4
     assert all(
         f"Expected files of its own for each node but '{path}' is used by node " in why
         for why in refusals
     )
-    assert PrivacyLedger(path=path).spent().epsilon == epsilon
+    assert PrivacyLedger(path=path).spent().epsilon == 0.0  # nobody has paid
 
 
 def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(folder: Path) -> None:
@@ -145,10 +142,11 @@ def test_nodes_without_a_name_of_their_own_that_share_a_folder_are_named(folder:
     assert all(f"'{folder / 'node' / 'notes'}' is used by node" in why for why in refusals)
     restarted = LocalGrid({99: grid._apps[NODES[0]]})  # with another id, in a later round
     restarted._contexts = {99: Context(RUN_ID, 99, {}, RecordDict(), {})}
-    started(
-        restarted,
-        Curves(metric=private(), min_available_nodes=1, min_evaluate_nodes=1, min_train_nodes=1),
-    )
+    alone = curves(private())
+    alone.min_available_nodes = 1
+    alone.min_evaluate_nodes = 1
+    alone.min_train_nodes = 1
+    started(restarted, alone)
     assert not restarted.refusals("advertise")
 
 
@@ -194,11 +192,11 @@ def test_where_nothing_is_kept_nobody_is_asked_to_forget(folder: Path) -> None:
 
     grid = grid_of(plain, folder)  # every budget is too small, so that no share comes
     assert not started(grid, curves(plain())).releases
-    assert {stage for _, stage in grid.asked} == {"train", "evaluate"}
+    assert {stage for _, stage in grid.asked} == {"train", "join"}
 
 
 def test_what_a_killed_server_left_is_erased_a_day_later(folder: Path) -> None:
-    grid = grid_of(private, folder)
+    grid = grid_of(lambda: private(budget=9.0), folder)  # one round is charged, one reserved
     # nobody is there to be asked to forget
     grid.cuts = {Cut(node, "unmask", "after") for node in NODES}
     assert not started(grid, curves(private())).releases

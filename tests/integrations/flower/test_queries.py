@@ -28,6 +28,7 @@ from tests.integrations.flower.federation import (
     warnings,
 )
 from tests.integrations.flower_grid import Cut, Draws
+from torchmetrics_fed.reconstruct.tuning import PILOT_FRACTION
 
 
 def test_distributed_noise_is_summed_exactly_and_charged_once_per_client(folder: Path) -> None:
@@ -100,7 +101,10 @@ def test_without_a_second_answer_there_is_no_release(
     start(strategy, grid)
     assert not strategy.releases
     assert "no curve of round 1" in warnings(log)
-    assert all(ledger.spent().epsilon == 2.0 for ledger in ledgers(folder))  # nothing is refunded
+    pilot = 2.0 * PILOT_FRACTION
+    # those that have drawn for the second query have paid for both
+    assert [ledger.spent().epsilon for ledger in ledgers(folder)] == [pilot, pilot, 2.0, 2.0, 2.0]
+    assert strategy.partial_releases[1].shares == 5
     grid.cuts = set()
     start(strategy, grid)
     assert strategy.releases[1].shares == 5

@@ -31,7 +31,7 @@ from tests.integrations.flower.federation import (
     without_share,
 )
 from tests.integrations.flower_grid import Cut
-from torchmetrics_fed import DistributedDP, InputError
+from torchmetrics_fed import DistributedDP, FederatedROC, InputError
 from torchmetrics_fed.integrations.flower import FederatedEvaluationMixin
 
 KEPT_BACK = (
@@ -163,3 +163,24 @@ def test_the_mixin_sums_plain_counts_too(folder: Path) -> None:
         strategy = strategy_of(roc())
         start(strategy, grid_of(clients(roc, notes)))
         assert torch.equal(strategy.releases[1].leaf, pooled(roc, data()).counts)
+
+
+class Curves(FederatedEvaluationMixin, FedAvg):
+    pass
+
+
+def test_a_strategy_that_may_sample_too_few_nodes_is_refused() -> None:
+    metric = FederatedROC(privacy=DistributedDP(1.0, min_clients=8))
+    with pytest.raises(InputError, match=r"samples at least 8 nodes.*which may sample 2"):
+        Curves(metric=metric, min_evaluate_nodes=2)
+    with pytest.raises(InputError, match="which may sample 5"):
+        Curves(metric=metric, fraction_evaluate=0.5, min_available_nodes=10)
+    Curves(metric=metric, min_evaluate_nodes=8)
+    Curves(metric=metric, min_available_nodes=8)
+    Curves(metric=metric, fraction_evaluate=0.0)  # which never evaluates
+
+
+def test_a_threshold_that_no_aggregation_can_have_is_refused() -> None:
+    metric = FederatedROC(privacy=DistributedDP(1.0, min_clients=4))
+    with pytest.raises(InputError, match="threshold"):
+        Curves(metric=metric, min_available_nodes=4, threshold=3)

@@ -68,6 +68,26 @@ def test_every_evaluation_is_one_entry_and_the_sanity_check_none(tmp_path: Path)
     assert not any(metric.counts.any() for metric in module.metrics.values())
 
 
+@pytest.mark.parametrize("privacy", [None, CentralDP(1.0)], ids=["exact", "private"])
+def test_numbers_with_a_confidence_are_logged_with_their_intervals(
+    tmp_path: Path, privacy: CentralDP | None
+) -> None:
+    metrics = federated_collection(metrics=["auroc", "det"], privacy=privacy, confidence=0.95)
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    (logged,) = runner.validate(Scorer(metrics), loader(1), verbose=False)
+    for name in ("val_auroc", "val_equal_error_rate"):
+        assert logged[f"{name}_low"] < logged[name] < logged[f"{name}_high"]
+
+
+def test_a_number_that_says_little_is_logged_with_its_interval(tmp_path: Path) -> None:
+    runner = trainer(tmp_path, FederatedEvaluation("metrics"))
+    module = Scorer(FederatedAUROC(privacy=CentralDP(0.01)))
+    (logged,) = runner.validate(module, loader(1), verbose=False)
+    (low,) = [value for name, value in logged.items() if name.endswith("_low")]
+    (high,) = [value for name, value in logged.items() if name.endswith("_high")]
+    assert high - low > 0.5
+
+
 def test_prefixes_are_chosen_and_none_leaves_an_evaluation_alone(tmp_path: Path) -> None:
     module = Scorer(FederatedROC(), unseen=FederatedROC())
     runner = trainer(

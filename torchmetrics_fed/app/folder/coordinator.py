@@ -3,8 +3,9 @@
 Every step of the coordinator is on disk, so that its next run goes on:
 
 - The names of the sites and the state of the exchange are written before a query is asked.
-- A stage is closed when its replies are in one file. A stage that was closed stays closed: its
-  replies are read from that file, and no site is asked again.
+- A stage is closed when its replies are in the coordinator's files, one for each, and a list of
+  them is written. A stage that was closed stays closed: its replies are read from these files, and
+  no site is asked again.
 - A round that is over stays over: with the same release, or without one.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 from torchmetrics import MetricCollection
 
 from torchmetrics_fed.app.folder.files import (
+    BEFORE_QUERIES,
     REFUSED,
     REPLIED,
     Files,
@@ -26,13 +28,20 @@ from torchmetrics_fed.app.folder.files import (
     decoded,
     label,
     packed,
+    printable,
     query_number,
     stage_name,
     unpacked,
 )
 from torchmetrics_fed.errors import FederatedMetricError, ReleaseError, WireError
 from torchmetrics_fed.exchange import Coordinator
-from torchmetrics_fed.exchange.stages import Replies, Requests, ask_release, release_stages
+from torchmetrics_fed.exchange.stages import (
+    BrokenOffError,
+    Replies,
+    Requests,
+    ask_release,
+    release_stages,
+)
 from torchmetrics_fed.exchange.terms import Terms
 from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
 from torchmetrics_fed.release import Release
@@ -61,7 +70,8 @@ def run_coordinator(
     are on disk and are not computed again; a stage that was closed stays closed. A round that is
     over gives the same release again. Sites that are silent or refuse are named in the log and have
     dropped out. If too few sites are left, the round is over without a release, and a retry is a
-    new round.
+    new round. After the first query the error is a
+    :class:`~torchmetrics_fed.exchange.stages.BrokenOffError`, which has the partial release.
 
     Args:
         folder: the shared folder. It must exist.
@@ -73,7 +83,7 @@ def run_coordinator(
             first stage for sites.
         poll: seconds between two looks into the folder.
         keys: by site, public keys; aggregations are signed if given.
-        options: ``previous``, ``min_clients`` and ``max_examples``, as in
+        options: ``previous``, ``min_clients``, ``max_examples`` and ``threshold``, as in
             :class:`~torchmetrics_fed.Coordinator`.
 
     Example:
@@ -106,7 +116,7 @@ def run_coordinator(
                 f"{names}. No site is asked again without the others. Name a new round."
             )
         names = first_names
-    _check_open(files)
+    _check_open(files, coordinator.partial)
     run = _CoordinatorRun(files, coordinator, names, timeout=timeout, poll=poll)
     return run.release(keys)
 
@@ -126,7 +136,8 @@ def status(folder: str | os.PathLike[str]) -> str:
     rounds = decoded("round-", {path.name for path in paths})
     if not rounds:
         return "no rounds"
-    return "\n".join(f"round {round}: {_progress(Files(folder, round))}" for round in rounds)
+    lines = [f"round {round}: {_progress(Files(folder, round))}" for round in rounds]
+    return "\n".join(map(printable, lines))
 
 
 def _progress(files: Files) -> str:
@@ -150,10 +161,11 @@ def _outcome(end: RoundEnd) -> str:
 def _stage_progress(files: Files, stage_label: str) -> str:
     sites = files.requested_sites(stage_label)
     silent = [site for site in sites if not files.reply_path(stage_label, site).exists()]
-    progress = (
-        f"query {query_number(stage_label)}, {stage_name(stage_label)}: "
-        f"{len(sites) - len(silent)} of {len(sites)} answered"
-    )
+    query = query_number(stage_label)
+    place = stage_name(stage_label)
+    if query != str(BEFORE_QUERIES):
+        place = f"query {query}, {place}"
+    progress = f"{place}: {len(sites) - len(silent)} of {len(sites)} answered"
     if silent:
         progress += f"; waits for {', '.join(silent)}"
     return progress
@@ -192,11 +204,15 @@ def _check_enough_sites(files: Files, terms: Terms, names: list[str], min_client
         )
 
 
-def _check_open(files: Files) -> None:
-    """Raise if the round has ended without a release."""
+def _check_open(files: Files, partial: Release | None) -> None:
+    """Raise if the round has ended without a release, or with a partial one."""
     end = files.end()
-    if end is not None and end.failure:
-        raise ReleaseError(f"Round {files.round!r} is over. {end.failure} A retry is a new round.")
+    if end is None or not end.failure:
+        return
+    reason = f"Round {files.round!r} is over. {end.failure} A retry is a new round."
+    if partial is not None:
+        raise BrokenOffError(reason, partial)
+    raise ReleaseError(reason)
 
 
 def _looks(timeout: float, poll: float) -> Iterator[None]:
@@ -271,9 +287,31 @@ class _CoordinatorRun:
         while closed is None:
             if stage.begins_query:
                 self._save_state()
-            self._files.write(path, packed(self._ask(stage_label, requests)))
+            self._close(stage_label, self._ask(stage_label, requests))
             closed = self._files.read(path)
-        return {name: _reply(data) for name, data in unpacked(closed.content).items()}
+        digests = unpacked(closed.content)
+        return {
+            name: _reply(self._taken(stage_label, name, digest)) for name, digest in digests.items()
+        }
+
+    def _close(self, stage_label: str, replies: Mapping[str, bytes]) -> None:
+        """Write the replies of a stage, one file for each, and the list that closes it."""
+        files = self._files
+        digests = {
+            name: files.write(files.taken_path(stage_label, name), pack_block(reply))
+            for name, reply in replies.items()
+        }
+        files.write(files.closed_path(stage_label), packed(digests))
+
+    def _taken(self, stage_label: str, name: str, digest: bytes) -> bytes:
+        """Return a reply as it was taken when the stage was closed."""
+        file = self._files.read(self._files.taken_path(stage_label, name))
+        if file is None or file.digest != digest:
+            raise WireError(
+                f"Expected the reply of {name!r} in {stage_label} as it was taken but it is gone "
+                "or another. Put the coordinator's file back, and call again."
+            )
+        return file.content.block()
 
     def _save_state(self) -> None:
         self._files.write(

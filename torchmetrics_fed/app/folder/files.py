@@ -5,13 +5,15 @@ which party wrote a file::
 
     coordinator/round-1/state               the coordinator's progress, to go on after a crash
     coordinator/round-1/1.3-mask.site-ann   the request to ann in a stage of the first query
-    coordinator/round-1/1.3-mask.closed     the replies that were taken in that stage
+    coordinator/round-1/1.3-mask.taken-ann  ann's reply as it was taken in that stage
+    coordinator/round-1/1.3-mask.closed     whose replies were taken, with their digests
     coordinator/round-1/end                 the round is over
     site-ann/round-1/1.3-mask               ann's reply
 
 These rules hold for every file:
 
-- It gets its name when it is whole: it is written under another name and moved.
+- It gets its name when it is whole: it is written under a random name and moved. No link is
+  followed, so a neighbour who plants one cannot make a party write or read a file elsewhere.
 - It holds a checksum and the name that it was written under. A reply holds the digest of the
   request, too. So a file that was cut, moved or copied from elsewhere is refused.
 - A file that was refused can be replaced by the right one, and the round goes on.
@@ -19,8 +21,10 @@ These rules hold for every file:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -54,8 +58,14 @@ _PLAIN_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 _MAX_NAME_LENGTH = 200
 """Characters of an encoded name. File systems allow 255, with prefixes and suffixes."""
 
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+"""The flag that opens no link; 0 on systems without it."""
+
 _MAX_FILE_BYTES = 1 << 30
 """Bytes of a file at most: a larger file is refused before it is read."""
+
+BEFORE_QUERIES = 0
+"""The number in the label of a stage that comes before the first query."""
 
 _MAX_QUERIES = 9
 """Queries of a round that a label can number, with one digit. A release has at most two."""
@@ -66,8 +76,10 @@ def label(query: int, stage: Stage) -> str:
 
     Args:
         query: the number of the query, from 1.
-        stage: the stage in which it is asked.
+        stage: the stage in which it is asked. ``JOIN`` comes before all queries.
     """
+    if stage is Stage.JOIN:
+        query = BEFORE_QUERIES
     return f"{query}.{stage.value}-{stage}"
 
 
@@ -82,6 +94,7 @@ def stage_name(stage_label: str) -> str:
 
 
 _LABELS = {label(query, stage) for query in range(1, _MAX_QUERIES + 1) for stage in Stage}
+"""The labels of all stages."""
 
 
 class StoredFile(NamedTuple):
@@ -143,6 +156,9 @@ class Files:
     def closed_path(self, stage_label: str) -> Path:
         return self.coordinator_folder / f"{stage_label}.closed"
 
+    def taken_path(self, stage_label: str, site: str) -> Path:
+        return self.coordinator_folder / f"{stage_label}.{encoded('taken-', site)}"
+
     def request_path(self, stage_label: str, site: str) -> Path:
         return self.coordinator_folder / f"{stage_label}.{encoded('site-', site)}"
 
@@ -173,20 +189,31 @@ class Files:
         """Put a file in its place, and return its digest once it is on disk."""
         body = b"".join([pack_block(self._stored_name(path)), *parts])
         data = frame(Kind.FILE, hashlib.sha256(body).digest(), body)
-        unfinished = path.with_name(f".{path.name}.part")
         is_new_folder = not path.parent.is_dir()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        try:
+            self.make_folder(path.parent)
+            _put(path, data)
+        except OSError as error:
+            raise WireError(
+                f"Cannot write {self._stored_name(path)!r}: {error.strerror}. Check the space and "
+                "the permissions of the folder, and call again: nothing is lost."
+            ) from error
         # a new round folder is an entry of the party's folder, which is one of the shared folder
         levels = 3 if is_new_folder else 1
         for parent in list(path.parents)[:levels]:
             with suppress(OSError):  # not every file system can sync a directory
                 sync_directory(parent)
         return hashlib.sha256(data).digest()
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a party's folder for the round. Raises if a link stands in its place."""
+        for part in (folder.parent, folder):
+            part.mkdir(exist_ok=True)
+            if part.is_symlink():
+                raise WireError(
+                    f"Expected a folder as {self._stored_name(part)!r} but got a link, which could "
+                    "lead to files of another party. Remove it."
+                )
 
     def read(self, path: Path) -> StoredFile | None:
         """Return a file, once its checksum and its name are checked; None if there is none."""
@@ -256,16 +283,18 @@ class Files:
         """Return the bytes of a regular file; None if there is none."""
         stored_name = self._stored_name(path)
         try:
-            status = path.lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
-                raise WireError(
-                    f"Expected a file of at most {_MAX_FILE_BYTES} bytes as {stored_name!r} but "
-                    "got something else."
-                )
-            return path.read_bytes()
+            # O_NONBLOCK: a pipe in the place of a file would block
+            number = os.open(path, os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
+            with open(number, "rb") as file:
+                status = os.fstat(number)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
+                    raise _no_file(stored_name)
+                return file.read(_MAX_FILE_BYTES)
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR):
+                raise _no_file(stored_name) from None
             raise WireError(
                 f"Cannot read {stored_name!r}: {error.strerror}. Check its permissions."
             ) from error
@@ -273,6 +302,38 @@ class Files:
     def _stored_name(self, path: Path) -> bytes:
         """Return the name that a file holds: its path below the shared folder."""
         return path.relative_to(self.folder).as_posix().encode()
+
+
+def _no_file(stored_name: bytes) -> WireError:
+    """Return the error about a link, a folder or another thing in the place of a file."""
+    return WireError(
+        f"Expected a file of at most {_MAX_FILE_BYTES} bytes as {stored_name!r} but got something "
+        "else."
+    )
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Put a file in its place, whole and on disk."""
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.part")
+    number = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o666)
+    try:
+        with open(number, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(number)
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, which a terminal would obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def packed(blocks: Mapping[str, bytes]) -> bytes:

@@ -78,6 +78,7 @@ def run_site(
     terms = terms_of(counts_metric)
     files = Files(folder, round)
     terms.check_ledger()
+    _check_ledger_outside(terms, files)
     node = Node(
         name,
         terms,
@@ -86,6 +87,16 @@ def run_site(
         verification_keys=verification_keys,
     )
     _SiteRun(files, name, node, metric=counts_metric, timeout=timeout, poll=poll).run()
+
+
+def _check_ledger_outside(terms: Terms, files: Files) -> None:
+    """Raise if the ledger is in the shared folder, where others could change or restore it."""
+    path = terms.ledger.path
+    if path is not None and Path(path).resolve().is_relative_to(files.folder.resolve()):
+        raise InputError(
+            "Expected the ledger on this site's own disk but got "
+            f"{path!r}, inside the shared folder, where others can read or replace it. Move it out."
+        )
 
 
 def _notes_path(notes: str | os.PathLike[str] | None, terms: Terms, files: Files) -> str | None:
@@ -142,7 +153,7 @@ class _SiteRun:
 
     def run(self) -> None:
         """Take part in the round until it is over."""
-        self._files.site_folder(self._name).mkdir(parents=True, exist_ok=True)
+        self._files.make_folder(self._files.site_folder(self._name))
         end = self._reply_until_end()
         self._node.forget(self._files.round)
         self._check_end(end)

@@ -215,6 +215,7 @@ def _answer_query(call: _Call) -> Message:
 
 
 _HANDLERS: dict[Stage, Callable[[_Call], Message]] = {
+    Stage.JOIN: _exchange,
     Stage.SHARE: _answer_query,
     Stage.ADVERTISE: _exchange,
     Stage.SHARE_KEYS: _exchange,

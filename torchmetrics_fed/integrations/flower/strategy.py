@@ -15,10 +15,21 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from torchmetrics import MetricCollection
 
-from torchmetrics_fed.errors import DuplicateClientError, FederatedMetricError, ReleaseError
+from torchmetrics_fed.errors import (
+    DuplicateClientError,
+    FederatedMetricError,
+    InputError,
+    ReleaseError,
+)
 from torchmetrics_fed.exchange import Coordinator
 from torchmetrics_fed.exchange.plans import check_one_query
-from torchmetrics_fed.exchange.stages import Replies, Requests, ask_release, release_stages
+from torchmetrics_fed.exchange.stages import (
+    BrokenOffError,
+    Replies,
+    Requests,
+    ask_release,
+    release_stages,
+)
 from torchmetrics_fed.integrations.flower.client import EVALUATE, FORGET, RECORD
 from torchmetrics_fed.integrations.flower.run import planned_remark, trends
 from torchmetrics_fed.metrics import CountsMetric, representative, terms_of
@@ -152,6 +163,9 @@ class FederatedEvaluationMixin(_Strategy):
         trend: whether every number is also logged as ``federated-auroc-trend``, smoothed over the
             rounds so far, which costs no privacy. ``history.trend("federated-auroc")`` has all
             rounds, with intervals.
+        threshold: the number of clients that must stay to the end of an aggregation; more than two
+            thirds if not given. Fewer survive more dropouts, and leave less of a margin against
+            clients that work with the server.
 
     Example:
         >>> from flwr.serverapp.strategy import FedAvg
@@ -169,14 +183,17 @@ class FederatedEvaluationMixin(_Strategy):
         stage_timeout: float = 60.0,
         verification_keys: Mapping[str, bytes] | None = None,
         trend: bool = False,
+        threshold: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.terms = terms_of(representative(metric))
         # raises now rather than after the first training
-        coordinator = Coordinator(self.terms, round="a round")
+        coordinator = Coordinator(self.terms, round="a round", threshold=threshold)
         if self.terms.spec.hides_shares:
             coordinator.config_for(verification_keys is not None)
+        _check_sampled(self, coordinator.clients_needed)
+        self.threshold = threshold
         self.stage_timeout = stage_timeout
         self.verification_keys = verification_keys
         self.releases: dict[int, Release] = {}
@@ -185,6 +202,9 @@ class FederatedEvaluationMixin(_Strategy):
         self.trend = trend
         self.history = History()
         """The logged values of all rounds so far."""
+        self.partial_releases: dict[int, Release] = {}
+        """By server round, the partial release of every round that was broken off after its first
+        query: coarse, and marked as partial."""
         self._round: _Round | None = None
 
     def start(
@@ -212,7 +232,9 @@ class FederatedEvaluationMixin(_Strategy):
         if self.releases:
             previous = self.releases[max(self.releases)]
         name = f"{grid.run.run_id}/{server_round}/{secrets.token_hex(8)}"
-        coordinator = Coordinator(self.terms, round=name, previous=previous)
+        coordinator = Coordinator(
+            self.terms, round=name, previous=previous, threshold=self.threshold
+        )
         self._round = _Round(
             coordinator,
             messages,
@@ -252,9 +274,32 @@ class FederatedEvaluationMixin(_Strategy):
     def _break_off(self, server_round: int, error: FederatedMetricError) -> None:
         """Log why a round has no curve, and let its nodes erase their notes about it."""
         _log.warning("torchmetrics-fed: no curve of round %s. %s", server_round, error)
+        if isinstance(error, BrokenOffError):
+            self.partial_releases[server_round] = error.release
         assert self._round is not None
         self._round.forget()
         self._round = None
+
+
+def _check_sampled(strategy: Any, needed: int) -> None:
+    """Raise if the strategy may sample fewer nodes than a release needs.
+
+    It waits for ``min_available_nodes``, and samples a fraction of the nodes that are there.
+    Strategies without these arguments are checked when a round begins.
+    """
+    fraction = getattr(strategy, "fraction_evaluate", None)
+    available = getattr(strategy, "min_available_nodes", None)
+    fewest = getattr(strategy, "min_evaluate_nodes", None)
+    if fraction is None or available is None or fewest is None or fraction == 0:
+        return
+    sampled = max(int(available * fraction), fewest)
+    if sampled < needed:
+        raise InputError(
+            f"Expected a strategy that samples at least {needed} nodes, as the metric needs for a "
+            f"release, but got fraction_evaluate={fraction}, min_available_nodes={available} and "
+            f"min_evaluate_nodes={fewest}, which may sample {sampled}. Pass "
+            f"`min_evaluate_nodes={needed}` and `min_available_nodes={needed}` or more."
+        )
 
 
 class _Round:
@@ -308,16 +353,24 @@ class _Round:
         return ask_release(self._stages, self._carry, self._answers(replies))
 
     def forget(self) -> None:
-        """Let the nodes that replied last erase their notes. Other nodes erase them after a day."""
-        query = self._coordinator.query
-        has_second_query = query is not None and query.fraction < 1
-        keeps_notes = self._coordinator.spec.hides_shares or has_second_query
-        if self._nodes_there and keeps_notes:
-            record = ConfigRecord({FORGET: self._coordinator.round})
-            messages = [
-                self._message(node, RecordDict({RECORD: record})) for node in self._nodes_there
-            ]
+        """Let nodes erase their notes, and give back what they have not drawn.
+
+        Nodes that replied last are waited for. The others of the first sum get the message if they
+        come back; otherwise they erase their notes after a day.
+        """
+        spec = self._coordinator.spec
+        if not (spec.hides_shares or spec.privacy.charges):
+            return
+        silent = (self._coordinator.senders or frozenset()).difference(self._nodes_there)
+        if silent:
+            self._grid.push_messages(self._forget_messages(sorted(silent)))
+        if self._nodes_there:
+            messages = self._forget_messages(self._nodes_there)
             self._grid.send_and_receive(messages, timeout=self._timeout)
+
+    def _forget_messages(self, nodes: Iterable[str]) -> list[Message]:
+        record = ConfigRecord({FORGET: self._coordinator.round})
+        return [self._message(node, RecordDict({RECORD: record})) for node in nodes]
 
     def _carry(self, requests: Requests) -> Replies:
         messages = self._messages(requests)

@@ -33,7 +33,12 @@ from torchmetrics_fed.errors import (
 )
 from torchmetrics_fed.exchange import Coordinator, PlanName, Terms, plan_from
 from torchmetrics_fed.exchange.request import Request
-from torchmetrics_fed.exchange.stages import Requests, ask_release, release_stages
+from torchmetrics_fed.exchange.stages import (
+    BrokenOffError,
+    Requests,
+    ask_release,
+    release_stages,
+)
 from torchmetrics_fed.integrations.nvflare.client import HELD, META_KEY, TOPIC, round_name
 from torchmetrics_fed.metrics import CountsMetric, FederatedPrecisionRecallCurve, FederatedROC
 from torchmetrics_fed.privacy import Privacy
@@ -72,6 +77,9 @@ class FederatedMetricAggregator(ModelAggregator):
         min_clients: fewest shares that are opened; under privacy at least its own ``min_clients``.
         max_examples: the most examples that one client can have; whoever claims more is left out.
         stage_timeout: seconds to wait for the sites in each stage.
+        threshold: the number of sites that must stay to the end of an aggregation; more than two
+            thirds if not given. Fewer survive more dropouts, and leave less of a margin against
+            sites that work with the server.
         folder: for the releases: inside the job's run folder, or an absolute path, to which the
             job's id is added.
         figures: whether to draw the curves of every round there, too; needs matplotlib.
@@ -111,6 +119,7 @@ class FederatedMetricAggregator(ModelAggregator):
         min_clients: int = 1,
         max_examples: int | None = None,
         stage_timeout: float = 60.0,
+        threshold: int | None = None,
         folder: str = "torchmetrics_fed",
         figures: bool = False,
         key_metric: str | None = "global_auroc",
@@ -142,6 +151,7 @@ class FederatedMetricAggregator(ModelAggregator):
         self.min_clients = min_clients
         self.max_examples = max_examples
         self.stage_timeout = stage_timeout
+        self.threshold = threshold
         self.folder = folder
         self.figures = figures
         self.key_metric = key_metric
@@ -150,7 +160,9 @@ class FederatedMetricAggregator(ModelAggregator):
         self._terms = self._agreed_terms()
         self.spec = self._terms.spec
         # raises now rather than after the first training
-        coordinator = Coordinator(self._terms, round="", min_clients=min_clients)
+        coordinator = Coordinator(
+            self._terms, round="", min_clients=min_clients, threshold=threshold
+        )
         if self.spec.hides_shares:
             coordinator.config_for()
         self._lock = Lock()
@@ -277,6 +289,7 @@ class FederatedMetricAggregator(ModelAggregator):
             previous=self._previous,
             min_clients=self.min_clients,
             max_examples=self.max_examples,
+            threshold=self.threshold,
         )
 
     def _ask(self, requests: Requests) -> dict[str, bytes | FederatedMetricError]:
@@ -325,6 +338,8 @@ class FederatedMetricAggregator(ModelAggregator):
             release = self._coordinator.release
         except FederatedMetricError as error:
             self.warning(f"No curve for {self._open_round}: {error}")
+            if isinstance(error, BrokenOffError):
+                self._write_partial(error.release)
             return {}
         self._previous = release
         scalars = {
@@ -342,6 +357,15 @@ class FederatedMetricAggregator(ModelAggregator):
         self.info(f"{self._open_round}: {release.shares} shares, {scalars}")
         self._tell_best(scalars)
         return scalars
+
+    def _write_partial(self, release: Release) -> None:
+        """Save what was paid for in a round that was broken off after its first query."""
+        path = self._folder_path() / f"round-{self._number:04d}.partial.release"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            release.save(path)
+        except OSError as error:
+            self.error(f"The partial release of {self._open_round} was not written: {error}")
 
     def _write(self, release: Release) -> None:
         """Save the release in the folder, with a figure if asked for."""

@@ -142,13 +142,18 @@ class FederatedMetricFilter(Filter):
         self.site = ""
         self._lock = RLock()
         self._guards = False
-        self._forget()
+        self._node: Node | None = None
+        self._round = ""
+        self._evaluation: Evaluation | None = None
+        """The data, until it is drawn from. Between two queries the node keeps it."""
 
     def _forget(self) -> None:
+        """Forget the data, and give back what was reserved for it and not drawn."""
         with self._lock:
-            self._evaluation: Evaluation | None = None
-            """The data, until it is drawn from. Between two queries the node keeps it."""
-            self._node: Node | None = None
+            if self._node is not None:
+                self._node.forget(self._round)
+            self._evaluation = None
+            self._node = None
             self._round = ""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

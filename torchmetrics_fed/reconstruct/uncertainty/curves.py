@@ -261,10 +261,9 @@ class _Jumps(NamedTuple):
 
     def _are_between_ties(self) -> NDArray[np.bool_]:
         """Return which edges have tied scores, or an end of the curve, on both sides."""
-        begins = self.recalls[self.begins]
-        ends = self.recalls[1:][self.begins[:-1]]
-        before = np.append(ends, 0.0)
-        after = np.append(begins, 1.0)
+        is_long = np.append(np.diff(self.recalls) > 2 * SAME_RECALL, False) & self.begins
+        before = np.append(self.recalls[1:][is_long[:-1]], 0.0)
+        after = self.recalls[is_long]
         from_before = np.abs(self.recalls[:, None] - before).min(-1, initial=np.inf)
         to_after = np.abs(self.recalls[:, None] - after).min(-1, initial=np.inf)
         between: NDArray[np.bool_] = np.maximum(from_before, to_after) < SAME_RECALL

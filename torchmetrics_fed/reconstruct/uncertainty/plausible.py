@@ -232,7 +232,8 @@ def _plausible_counts(release: Release, sampling: bool) -> Plausible:
         strained[number] = _is_strained(last, number, run_counts, smooth[number])
         part = 1.0 if strained[number] else tuning.UNSTRAINED_PART
         grained[number] = estimate + part * (_grained(estimate, runs) - estimate)
-        untied[number] = _untied(estimate, run_counts, runs, ends)
+        doubts = _doubts(run_counts, noise.var(0), ends)
+        untied[number] = _untied(estimate, run_counts, runs, doubts)
         size = run_counts.sum(-1)
         size_variance = noise.sum(-1).var(0)
         noise_variance[number] = noise.var(0)
@@ -471,13 +472,13 @@ def _grained(estimate: Floats, runs: _Runs) -> Floats:
     return grained
 
 
-def _untied(estimate: Floats, run_counts: Floats, runs: _Runs, ends: EndTies) -> Floats:
+def _untied(estimate: Floats, run_counts: Floats, runs: _Runs, doubts: Floats) -> Floats:
     """Return the counts with those of doubtful ties spread over their runs, ``(2, cells)``.
 
     The log-ratio of the classes runs through a leaf up to twice as fast as through its neighbours.
     """
     result: Floats = estimate.copy()
-    doubt = np.sqrt(_doubts(run_counts, ends))
+    doubt = np.sqrt(doubts)
     ratio = np.log((run_counts[1] + LEAST_COUNT) / (run_counts[0] + LEAST_COUNT))
     change = np.gradient(ratio)
     bounds = np.append(runs.first_cells, len(runs.cells) - 1)
@@ -494,19 +495,22 @@ def _untied(estimate: Floats, run_counts: Floats, runs: _Runs, ends: EndTies) ->
     return result
 
 
-def _doubts(run_counts: Floats, ends: EndTies) -> Floats:
+def _doubts(run_counts: Floats, noise: Floats, ends: EndTies) -> Floats:
     """Return the probability that the scores of each run are not tied, though they look so.
 
     A leaf looks tied if it holds much more than its part of the mass, or than a neighbour
-    (:func:`~torchmetrics_fed.reconstruct.leaves.are_tied`). The more it exceeds that, the less
-    doubt there is.
+    (:func:`~torchmetrics_fed.reconstruct.leaves.are_tied`). The more it exceeds that, beyond two
+    standard deviations of noise, the less doubt there is.
     """
-    mass = (run_counts / np.maximum(run_counts.sum(-1, keepdims=True), LEAST_DIVISOR)).mean(0)
+    sizes = np.maximum(run_counts.sum(-1, keepdims=True), LEAST_DIVISOR)
+    mass = (run_counts / sizes).mean(0)
+    by_chance = 2 * (np.sqrt(noise) / sizes).mean(0)
     part = 1 / ends.others(len(mass))
     compared = np.where(ends.mask(len(mass)), np.inf, mass)
     neighbour = np.minimum(np.append(np.inf, compared[:-1]), np.append(compared[1:], np.inf))
-    heavy = mass / (model_tuning.TIED_LEAF_PARTS * part)
-    lone = mass / np.maximum(model_tuning.LONE_LEAF_RATIO * neighbour, LEAST_DIVISOR)
+    heavy = mass / (model_tuning.TIED_LEAF_PARTS * (part + by_chance))
+    lone_mass = model_tuning.LONE_LEAF_RATIO * (neighbour + by_chance)
+    lone = mass / np.maximum(lone_mass, LEAST_DIVISOR)
     excess = np.maximum(np.maximum(heavy, lone) - 1, 0.0)
     doubt = np.exp(-tuning.UNTIED_DECAY * excess)
     doubts: Floats = np.where(ends.mask(len(mass)), 0.0, doubt)

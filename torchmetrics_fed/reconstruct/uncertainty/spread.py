@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtri
 
+from torchmetrics_fed.reconstruct.consistency import LEAST_DIVISOR
 from torchmetrics_fed.reconstruct.uncertainty import tuning
 from torchmetrics_fed.reconstruct.uncertainty.bands import order_statistic
 from torchmetrics_fed.typing import Floats
@@ -112,6 +113,40 @@ def _low_of_inflated(values: Floats, value: Floats, confidence: float) -> Floats
     deviation = np.nanstd(draws, axis=0)
     low = value - bias - ndtri((1 + confidence) / 2) * deviation
     return np.where(bias > INFLATED * deviation, low, np.inf)
+
+
+def weighted_mean(values: Floats, weights: Floats) -> Floats:
+    """Return the weighted mean over the last axis, of values that are finite."""
+    has_value = np.isfinite(values)
+    weights = np.where(has_value, weights, 0.0)
+    whole = np.maximum(weights.sum(-1), LEAST_DIVISOR)
+    mean: Floats = (np.where(has_value, values, 0.0) * weights).sum(-1) / whole
+    return mean
+
+
+def correlated_mean(values: Floats, weights: Floats) -> Floats:
+    r"""Return the mean of the values of all classes, ``(sets,)``, as if their errors correlated.
+
+    Draws are independent between classes. The errors are not: every example is in the counts of all
+    classes, and all classes are read by one model. With correlation :math:`\rho` the mean has the
+    variance :math:`(1 - \rho) v + \rho \bar\sigma^2`, where v is that of independent classes and
+    :math:`\bar\sigma` the mean of their standard deviations.
+
+    Args:
+        values: of all sets of counts, ``(sets, classes)``.
+        weights: of the classes, ``(sets, classes)``.
+    """
+    means = weighted_mean(values, weights)
+    deviations = np.nanstd(values[FIRST_DRAW:], axis=0)
+    mean_deviation = weighted_mean(deviations[None], weights[:1])[0]
+    variance = float(means[FIRST_DRAW:].var())
+    correlation = tuning.CLASS_CORRELATION
+    target = (1 - correlation) * variance + correlation * mean_deviation**2
+    scale = np.sqrt(target / max(variance, LEAST_DIVISOR))
+    moved: Floats = means[0] + scale * (means - means[0])
+    if _are_rates(values):
+        return np.clip(moved, 0.0, 1.0)
+    return moved
 
 
 def curve_ends(values: Floats, value: Floats, confidence: float) -> Ends:

@@ -64,3 +64,9 @@ UNTIED_DECAY = 1.5
 
 Tuned by ``benchmarks.bands --population --only saturated``.
 """
+
+CLASS_CORRELATION = 0.25
+"""Correlation of the errors of two classes in an average over classes.
+
+Tuned by ``benchmarks.bands --population --only classes``.
+"""
