@@ -23,6 +23,7 @@ from torchmetrics_fed import (
     PrivacyLedger,
 )
 from torchmetrics_fed.exchange.client import draw_noise
+from torchmetrics_fed.metrics import terms_of
 from torchmetrics_fed.privacy.budget import Amounts, Budget, add_up, compose_pld
 from torchmetrics_fed.privacy.gaussian import gaussian_delta, gaussian_mu
 from torchmetrics_fed.privacy.law import Law
@@ -223,6 +224,16 @@ def test_many_evaluations_need_less_noise_than_added_epsilons() -> None:
     assert math.sqrt(composed) == pytest.approx(10.94, abs=0.03)
 
 
+@pytest.mark.parametrize(("epsilon", "fewest"), [(1.0, 10), (3.0, 12), (8.0, 15)])
+def test_few_evaluations_are_better_added(epsilon: float, fewest: int) -> None:
+    one_cell = equal_shifts(1)
+    for evaluations in (fewest - 2, fewest):
+        added = CentralDP(epsilon / evaluations).noise(one_cell, cells=CELLS).variance
+        run = CentralDP.for_run(epsilon, evaluations=evaluations)
+        composed = run.noise(one_cell, cells=CELLS).variance
+        assert (composed < added) == (evaluations >= fewest)
+
+
 def test_only_the_l2_norm_counts() -> None:
     flat = run_noise("skellam", 0.01, equal_shifts(9), shares=1, cells=CELLS)
     tall = run_noise("skellam", 0.01, equal_shifts(1, shift=3), shares=1, cells=CELLS)
@@ -274,3 +285,12 @@ def test_shares_of_discrete_gaussians_have_no_run() -> None:
 def test_a_run_that_is_too_long_is_refused() -> None:
     with pytest.raises(InputError, match="fewer `evaluations`"):
         FederatedROC(privacy=CentralDP.for_run(1e-3, evaluations=100_000))
+
+
+def test_a_release_of_a_run_that_is_broken_off_stays_charged_whole() -> None:
+    privacy = CentralDP.for_run(EPSILON, evaluations=EVALUATIONS)
+    ledger = PrivacyLedger(EPSILON)
+    entry = terms_of(FederatedROC(privacy=privacy, data="val")).entry("1", "client")
+    ledger.charge(entry, b"pilot", fraction=0.25)
+    ledger.settle(entry)
+    assert ledger.evaluations_left(privacy) == EVALUATIONS - 1
