@@ -122,7 +122,7 @@ def refusal(case: Case) -> Refusal | None:
     if integration in TRANSPORTS and case["privacy"] == "central":
         return Refusal(InputError, "Expected clients that add noise")
     if case["metric"] == "comparison" and integration == "collection":
-        return Refusal(InputError, "to be classes of curves and areas")
+        return Refusal(InputError, "to be classes of curves and numbers")
     if case["metric"] == "comparison" and integration == "report":
         return Refusal(InputError, "Expected a release of one model's scores")
     if integration == "log" and not _is_number(case):

@@ -127,21 +127,30 @@ def at_fault(fault: str, options: dict[str, Any]) -> tuple[dict[str, Part], dict
 
 
 def check(
-    release: Release, fault: str, parts: dict[str, Part], folder: Path, unasked: bool = False
+    release: Release,
+    fault: str,
+    parts: dict[str, Part],
+    folder: Path,
+    *,
+    unasked: bool = False,
+    settled: bool = False,
 ) -> None:
     """The law: who is in the release, and who has paid.
 
     A client that sends its share without having seen the aggregator's spec has paid before it is
-    refused.
+    refused. A late client that has forgotten the round is charged what it has drawn.
     """
     is_counted, paid = FAULTS[fault]
     if unasked and fault == "that counts differently":
         paid = 1
     assert [total.shares for total in release.sums] == [3 + is_counted] * len(release.sums)
     if release.spec.privacy.charges:
-        assert charged(folder) == {
-            name: [EPSILON] * (paid if name == VICTIM else 1) for name in NAMES
-        }
+        price = EPSILON
+        if settled and fault == "late":
+            price *= release.queries[0].fraction
+        prices = {name: [EPSILON] for name in NAMES}
+        prices[VICTIM] = [price] * paid
+        assert charged(folder) == prices
         assert len(release.queries) == 2
     else:
         included = {name: part for name, part in parts.items() if name != VICTIM or is_counted}
@@ -234,7 +243,8 @@ def test_one_nvflare_site_at_fault(fault: str, setting: str, tmp_path: Path) -> 
     federation.round()
     for site in sites:
         site.end()
-    check(Release.load(tmp_path / "releases" / JOB / "round-0000.release"), fault, parts, tmp_path)
+    release = Release.load(tmp_path / "releases" / JOB / "round-0000.release")
+    check(release, fault, parts, tmp_path, settled=True)
 
 
 # by stage: whether what it sent is in the first sum, whether it has paid; it is in no later one

@@ -353,7 +353,7 @@ def test_a_budget_that_is_used_up_is_said_on_both_sides(
     )
     federation.round()
     assert released(tmp_path)["round-0000"].shares == 3
-    assert "query 1, mask: dropped out: site-2. " in caplog.text
+    assert "query 1, advertise: dropped out: site-2. " in caplog.text
     assert "Not answered to the server" in caplog.text
     assert len(PrivacyLedger(path=tmp_path / "small")) == 0
 
