@@ -174,7 +174,7 @@ def expected_scalars(case: Case, answer: Any, release: Release) -> dict[str, Ten
     scalars = {"metric": answer}
     if not isinstance(answer, Tensor):
         scalars = answer.scalars
-    expected = {}
+    expected: dict[str, Tensor] = {}
     for name, value in scalars.items():
         expected |= by_class(f"val_{name}", value)
     return expected
@@ -182,7 +182,7 @@ def expected_scalars(case: Case, answer: Any, release: Release) -> dict[str, Ten
 
 def expected_intervals(metric: FederatedMetric) -> dict[str, Tensor]:
     """Return the ends of intervals that the callback logs, by name, read by hand."""
-    expected = {}
+    expected: dict[str, Tensor] = {}
     for name, interval in metric.shown_intervals().items():
         key = "val_metric" if metric.definition.result is None else f"val_{name}"
         expected |= by_class(f"{key}_low", interval.low)
