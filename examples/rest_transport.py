@@ -44,7 +44,9 @@ LATE_SITE = "dia"
 ROUND = "2026-11"
 PRIVACY = DistributedDP(epsilon=1.0, min_clients=3)
 START_SECONDS = 120.0
-STAGE_SECONDS = 12.0
+STAGE_SECONDS = 20.0
+AWAY_SECONDS = 60.0
+"""A site gives up when the server was away for this long."""
 POLL_SECONDS = 0.1
 
 REPLY = 200
@@ -195,10 +197,12 @@ def run_server(folder: Path, port: int, tokens: dict[str, str]) -> None:
     server = Server(folder, tokens)
     http = ThreadingHTTPServer(("127.0.0.1", port), handler_of(server))
     threading.Thread(target=http.serve_forever, daemon=True).start()
-    release = server.run()
-    release.save(folder / "release")
-    time.sleep(20 * POLL_SECONDS)  # every site asks once more, and hears that the round is over
-    http.shutdown()
+    try:
+        release = server.run()
+        release.save(folder / "release")
+    finally:
+        time.sleep(20 * POLL_SECONDS)  # every site asks once more, and hears that the round is over
+        http.shutdown()
 
 
 # %% A client: a node with a ledger and notes on its own disk
@@ -211,16 +215,17 @@ def run_client(folder: Path, port: int, site: str, token: str) -> None:
     url = f"http://127.0.0.1:{port}/"
     headers = {"Authorization": token}
     is_late = site == LATE_SITE
-    while True:
+    last_heard = time.monotonic()
+    while time.monotonic() < last_heard + AWAY_SECONDS:
         time.sleep(POLL_SECONDS)
         try:
             with urlopen(HTTPRequest(url, headers=headers)) as response:
                 message = response.read()
+            last_heard = time.monotonic()
         except HTTPError as error:
             if error.code != ROUND_OVER:
                 raise
-            node.forget(ROUND)  # erases the notes, gives back what was not drawn
-            return
+            break
         except (OSError, HTTPException):
             continue  # the server is being started again
         if message:
@@ -230,6 +235,8 @@ def run_client(folder: Path, port: int, site: str, token: str) -> None:
                 time.sleep(STAGE_SECONDS + 1)
                 is_late = False
             post(url, {**headers, "X-Request": request.digest.hex()}, reply, site)
+            last_heard = time.monotonic()
+    node.forget(ROUND)  # erases the notes, gives back what was not drawn
 
 
 def replied(node: Node, request: Request, metric: FederatedAUROC) -> bytes:
@@ -265,13 +272,14 @@ def run_all() -> None:
         sites = {site: started("client", *arguments, site) for site in SITES}
         wait_for(home / "1-share_keys.closed")
         server.kill()
-        sites["ben"].kill()
         server.wait()
-        sites["ben"].wait()
         server = started("server", *arguments)
+        wait_for(home / "1-mask.closed")
+        sites["ben"].kill()
+        sites["ben"].wait()
         sites["ben"] = started("client", *arguments, "ben")
         for process in (server, *sites.values()):
-            process.wait(timeout=300)
+            process.wait()
         release = Release.load(home / "release")
         print(f"shares of the queries: {[part.shares for part in release.sums]}")
         print(f"federated AUROC {float(FederatedAUROC.from_release(release).compute()):.4f}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,16 +87,21 @@ def test_the_table_of_examples_lists_all_of_them() -> None:
 def test_a_transport_over_http_survives_restarts_and_a_late_reply(tmp_path: Path) -> None:
     """Private, with two queries and secure aggregation."""
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, str(EXAMPLES / "rest_transport.py")],
         env=environment,
-        check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
         cwd=tmp_path,
+        start_new_session=True,
     )
-    output = process.stdout
+    try:
+        output, _ = process.communicate(timeout=240)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its server and sites, too
+    assert process.returncode == 0, output
     assert "dia: the reply came too late" in output
     assert re.search(r"shares of the queries: \[4, [34]\]", output)
     pooled = number(output, "pooled AUROC")
