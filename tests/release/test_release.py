@@ -189,7 +189,9 @@ def test_a_saved_release_is_read_as_it_was(
     assert_same(loaded, release)
     before = readings(release, task.has_bands)
     after = readings(loaded, task.has_bands)
-    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+    for first, second in zip(before, after, strict=True):
+        assert torch.equal(first.isnan(), second.isnan())  # noise may leave nothing of a class
+        assert torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
 @pytest.mark.parametrize(
