@@ -133,16 +133,20 @@ class Truth:
 
     def held(self, release: Release) -> list[tuple[bool, float]]:
         """Return for each question whether its interval holds the truth, and its mean width."""
-        values = predictive_values(release, THRESHOLD, PREVALENCE, CONFIDENCE)
-        line = calibration_line(release, CONFIDENCE)
+        values = predictive_values(release, THRESHOLD, PREVALENCE, CONFIDENCE, of="examples")
+        line = calibration_line(release, CONFIDENCE, of="examples")
         assert values.intervals is not None
         assert line.intervals is not None
         intervals = (*values.intervals, *line.intervals)
         exact_values = exact_predictive_values(self.scores, float(values.threshold), PREVALENCE)
         truths = (*exact_values, *self.line)
         results = [
-            _curve_held(net_benefit(release, confidence=CONFIDENCE), self.net_benefit),
-            _curve_held(cumulative_gains(release, confidence=CONFIDENCE), self.gains),
+            _curve_held(
+                net_benefit(release, confidence=CONFIDENCE, of="examples"), self.net_benefit
+            ),
+            _curve_held(
+                cumulative_gains(release, confidence=CONFIDENCE, of="examples"), self.gains
+            ),
         ]
         for (low, high), truth in zip(intervals, truths, strict=True):
             results.append((bool(low <= truth <= high), float(high - low)))
