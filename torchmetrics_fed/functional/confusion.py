@@ -241,8 +241,8 @@ class _Calls(NamedTuple):
         return cls(tn, fp, fn, tp)
 
 
-def _ratio(part: Tensor, whole: Tensor, if_empty: float = 0.0) -> Tensor:
-    return torch.where(whole > 0, part / whole, if_empty)
+def _ratio(part: Tensor, total: Tensor, if_empty: float = 0.0) -> Tensor:
+    return torch.where(total > 0, part / total, if_empty)
 
 
 def _accuracy(calls: _Calls) -> Tensor:
